@@ -22,7 +22,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.accounting import Pld, training_releases
+from runner.accounting import Pld, check_delta, training_loop
 from runner.accounting.calibration import Accountant
 from runner.config import FIELDS, REPOSITORY, RESULTS, ConfigError, EvaluationSplit, options_of, register
 from runner.config.checkout import scan
@@ -235,11 +235,14 @@ def run_study(
 
 def compute_epsilon(
     noise_multiplier: float,
-    sampling_rate: float,
-    steps: int,
+    sampling_rate: float | None = None,
+    steps: int | None = None,
     delta: float = 1e-5,
     *,
+    batch_size: int | None = None,
+    examples: int | None = None,
     epochs: int | None = None,
+    shuffled: bool = False,
     accountant: Accountant | None = None,
 ) -> float:
     """Return the epsilon of DP-SGD that is trained elsewhere, by default the sound one.
@@ -248,17 +251,37 @@ def compute_epsilon(
         noise_multiplier: the noise's standard deviation over the clipping norm.
         sampling_rate: the probability with which an example joins a Poisson batch.
         steps: the number of batches.
-        delta: in (0, 1).
-        epochs: the number of passes, if batches are shuffled and not sampled.
+        delta: above 0, and below 1 / examples.
+        batch_size: the expected batch size. With `examples` it takes the place of the sampling rate.
+        examples: the number of training examples.
+        epochs: passes over the data, in place of `steps`; each has examples / batch_size steps, rounded up.
+        shuffled: True if batches are parts of the shuffled data. Their epsilon has no amplification by sampling, and
+            is one for neighbours of which one has a zero in place of the example.
         accountant: one of `runner.accounting`; by default `Pld`, whose epsilon is a tight upper bound.
 
     Raises:
-        ValueError: a number is out of range.
+        ConfigError: a number is missing, given twice or out of range.
 
+    >>> round(compute_epsilon(noise_multiplier=1.1, batch_size=256, examples=60_000, epochs=60), 3)
+    2.385
     >>> round(compute_epsilon(noise_multiplier=1.1, sampling_rate=256 / 60_000, steps=14_040), 3)
     2.38
     """
-    return (accountant or Pld()).epsilon(training_releases(noise_multiplier, sampling_rate, steps, epochs), delta)
+    try:
+        loop = training_loop(
+            sampling_rate=sampling_rate,
+            batch_size=batch_size,
+            examples=examples,
+            steps=steps,
+            epochs=epochs,
+            shuffled=shuffled,
+        )
+        check_delta(delta, examples)
+        if not noise_multiplier >= 0:
+            raise ValueError(f"A noise multiplier of {noise_multiplier:g} is below 0 or no number.")
+    except ValueError as error:
+        raise ConfigError(f"compute_epsilon: {error}") from None
+    return (accountant or Pld()).epsilon(loop.releases(noise_multiplier), delta)
 
 
 def load_run(run: str | Path, results: str | Path = RESULTS) -> TrainedRun:

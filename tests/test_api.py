@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -90,7 +91,27 @@ def test_epsilon_of_a_script_is_that_of_the_library() -> None:
 
     assert compute_epsilon(1.1, 256 / 60_000, 14_040) == pytest.approx(2.3797, abs=1e-3)
     shuffled = get_epsilon_gaussian(2 / math.sqrt(3), 1e-5)  # of three passes at a noise of 2
-    assert compute_epsilon(2.0, 0.01, 300, epochs=3) == pytest.approx(shuffled, 1e-3)
+    loop = {"batch_size": 10, "examples": 1_000, "epochs": 3}
+    assert compute_epsilon(2.0, **loop, shuffled=True) == pytest.approx(shuffled, 1e-3)
+    assert compute_epsilon(2.0, **loop) == compute_epsilon(2.0, 0.01, 300)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "sentence"),
+    [
+        ({"sampling_rate": 2, "steps": 3}, "A sampling rate of 2 is not above 0 and at most 1."),
+        ({"sampling_rate": 0.01, "steps": 3, "epochs": 3}, "Give the number of epochs or of steps."),
+        ({"batch_size": 256, "steps": 3}, "Give both the batch size and the number of examples"),
+        ({"steps": 3}, "or the sampling rate in place of both"),
+        ({"batch_size": 256, "examples": 100, "steps": 3}, "A batch size of 256 is more than 100 examples."),
+        ({"sampling_rate": 0.01, "steps": 2.5}, "A number of steps of 2.5 is no whole number from 1 up."),
+        ({"batch_size": 10, "examples": 1_000, "epochs": 1, "delta": 0.001}, "so large a δ allows publishing"),
+    ],
+)
+def test_a_script_of_impossible_numbers_is_refused(numbers: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        compute_epsilon(1.0, **numbers)
+    assert sentence in str(refusal.value)
 
 
 def test_records_are_a_table_with_a_row_for_each_run(train) -> None:

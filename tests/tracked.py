@@ -59,6 +59,7 @@ def committed_sources() -> "Sources":
                 **{name: row[column] == "yes" for name, column in flags.items()},
                 epsilon=float(row["sound_epsilon_at_most"]),
                 mean=float(row["mean"]),
+                ideas=tuple(filter(None, row["ideas"].split(", "))),
                 accuracies=(float(row["mean"]),) * int(row["n"]),
             )
             for row in read_csv(RESULTS / "leaderboard" / "leaderboard.csv")

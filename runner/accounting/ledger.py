@@ -96,26 +96,97 @@ def gaussian(noise_multiplier: float, sampling_rate: float | None = None) -> dp_
     return noise if sampling_rate is None else dp_accounting.PoissonSampledDpEvent(sampling_rate, noise)
 
 
-def training_releases(noise_multiplier: float, sampling_rate: float, steps: int, epochs: int | None = None) -> Releases:
-    """Return the events of DP-SGD with the same noise at all steps.
+class TrainingLoop(NamedTuple):
+    """How DP-SGD draws batches.
 
-    A Poisson batch is a sampled Gaussian. In one pass over shuffled data an example is in one batch at most, so a pass
-    is one Gaussian without amplification. That holds for neighbours of which one has a zero in place of the example
-    (see `runner.mechanism.dp_sgd`).
-
-    Args:
-        noise_multiplier: the noise's standard deviation over the sensitivity of a sum.
+    Attributes:
         sampling_rate: the probability with which an example joins a Poisson batch.
         steps: the number of batches.
         epochs: the number of passes over shuffled data; None: batches are Poisson samples.
-
-    >>> training_releases(1.5, 0.25, steps=8, epochs=2)
-    ((GaussianDpEvent(noise_multiplier=1.5), 2),)
     """
-    noise = dp_accounting.GaussianDpEvent(noise_multiplier)
-    if epochs is not None:
-        return ((noise, epochs),)
-    return ((dp_accounting.PoissonSampledDpEvent(sampling_rate, noise), steps),)
+
+    sampling_rate: float
+    steps: int
+    epochs: int | None = None
+
+    def releases(self, noise_multiplier: float) -> Releases:
+        """Return the events of DP-SGD with the same noise at all steps.
+
+        A Poisson batch is a sampled Gaussian. In one pass over shuffled data an example is in one batch at most, so a
+        pass is one Gaussian without amplification. That holds for neighbours of which one has a zero in place of the
+        example (see `runner.mechanism.dp_sgd`).
+
+        Args:
+            noise_multiplier: the noise's standard deviation over the sensitivity of a sum.
+
+        >>> TrainingLoop(0.25, steps=8, epochs=2).releases(1.5)
+        ((GaussianDpEvent(noise_multiplier=1.5), 2),)
+        """
+        noise = dp_accounting.GaussianDpEvent(noise_multiplier)
+        if self.epochs is not None:
+            return ((noise, self.epochs),)
+        return ((dp_accounting.PoissonSampledDpEvent(self.sampling_rate, noise), self.steps),)
+
+
+def training_loop(
+    *,
+    sampling_rate: float | None = None,
+    batch_size: int | None = None,
+    examples: int | None = None,
+    steps: int | None = None,
+    epochs: int | None = None,
+    shuffled: bool = False,
+) -> TrainingLoop:
+    """Return the loop that these numbers describe. An epoch has examples / batch size steps, rounded up, as loaders do.
+
+    Args:
+        sampling_rate: in (0, 1], in place of the batch size and the number of examples.
+        batch_size: the expected one, if batches are Poisson samples.
+        examples: the number of training examples.
+        steps: the number of batches, in place of epochs.
+        epochs: passes over the data.
+        shuffled: True if batches are parts of the shuffled data, False if they are Poisson samples.
+
+    Raises:
+        ValueError: a number is missing, given twice or out of range.
+
+    >>> training_loop(batch_size=256, examples=60_000, epochs=60)
+    TrainingLoop(sampling_rate=0.004266666666666667, steps=14100, epochs=None)
+    """
+    if (sampling_rate is None) == (batch_size is None and examples is None):
+        raise ValueError("Give the batch size and the number of examples, or the sampling rate in place of both.")
+    if sampling_rate is None and (batch_size is None or examples is None):
+        raise ValueError("Give both the batch size and the number of examples, from which the sampling rate follows.")
+    if (epochs is None) == (steps is None):
+        raise ValueError("Give the number of epochs or of steps.")
+    whole = {"batch size": batch_size, "number of examples": examples, "number of steps": steps}
+    for name, value in {**whole, "number of epochs": epochs}.items():
+        if value is not None and not (math.isfinite(value) and value >= 1 and value == int(value)):
+            raise ValueError(f"A {name} of {value} is no whole number from 1 up.")
+    if batch_size is not None and examples is not None:
+        if batch_size > examples:
+            raise ValueError(f"A batch size of {batch_size} is more than {examples} examples.")
+        sampling_rate, in_epoch = batch_size / examples, math.ceil(examples / batch_size)
+    else:
+        assert sampling_rate is not None
+        if not 0 < sampling_rate <= 1:
+            raise ValueError(f"A sampling rate of {sampling_rate:g} is not above 0 and at most 1.")
+        in_epoch = math.ceil(round(1 / sampling_rate, 6))
+    count = int(steps) if epochs is None and steps is not None else int(epochs or 0) * in_epoch
+    return TrainingLoop(sampling_rate, count, math.ceil(count / in_epoch) if shuffled else None)
+
+
+def check_delta(delta: float, examples: int | None = None) -> None:
+    """Refuse a delta that is no probability, or that allows publishing one of so many examples.
+
+    Raises:
+        ValueError: it is so.
+    """
+    if not 0 < delta < 1:
+        raise ValueError(f"A δ of {delta:g} is not above 0 and below 1.")
+    if examples is not None and delta * examples >= 1:
+        text = f"A δ of {delta:g} is not below 1/N for N = {examples:,}"
+        raise ValueError(f"{text}: so large a δ allows publishing an example.")
 
 
 _LARGEST_EXACT_MU = 1e3

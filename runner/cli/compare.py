@@ -62,7 +62,7 @@ def leaderboard_rows() -> list[dict[str, str]]:
 def named_method(text: str) -> str:
     """Find the method of the leaderboard that a text names, by the beginning of its name or by its idea."""
     plain = _plain(text)
-    names = {name: (name, IDEAS.get(name, ""), LOOKS[name]) for name in NAMES}
+    names = {name: (name, " ".join(IDEAS.get(name, ())), LOOKS[name]) for name in NAMES}
     exact = [name for name, words in names.items() if plain in map(_plain, words)]
     begun = [name for name, words in names.items() if any(_plain(word).startswith(plain) for word in words)]
     near = exact or begun or [name for name, words in names.items() if any(plain in _plain(word) for word in words)]
@@ -86,12 +86,12 @@ def named_dataset(text: str) -> str:
 
 
 def _difference(first: Row, second: Row) -> str:
-    points = float(second["mean"]) - float(first["mean"])
+    points, gain = float(second["mean"]) - float(first["mean"]), f"{second['method']} over {first['method']}"
     if not (first["std"] and second["std"]):
         gap = difference_text(points, "", None, places=2)
-        return f"Second less first: {gap} points, without an interval, as one is one run."
+        return f"{gain}: {gap} points, without an interval, as one is one run."
     means = [Mean(float(r["mean"]), int(r["n"]), Spread(float(r["std"]), int(r["n"]) - 1)) for r in (second, first)]
     interval = less_claim(means, 0.0, None)
     word = "the two are told apart" if interval.low > 0 or interval.high < 0 else "the two are not told apart"
     alike = "" if first["held_out"] == second["held_out"] == "yes" else ". They were not tuned alike"
-    return f"Second less first: {difference_text(points, '', interval, places=2)} points (Welch, 95%): {word}{alike}."
+    return f"{gain}: {difference_text(points, '', interval, places=2)} points (Welch, 95%): {word}{alike}."

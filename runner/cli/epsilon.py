@@ -12,13 +12,13 @@ import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omegaconf import OmegaConf
 
 from runner import accounting
-from runner.accounting import Releases, calibrate_noise_multiplier, training_releases
+from runner.accounting import Releases, calibrate_noise_multiplier, check_delta, training_loop
+from runner.accounting.ledger import TrainingLoop
 from runner.config import REPOSITORY, ConfigError
 from runner.config.checkout import scan
 from runner.records.identity import resolved
@@ -35,7 +35,8 @@ Charged: TypeAlias = Callable[[float], Releases]  # the events of a training loo
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    rate, steps, epochs = _loop(options)
+    loop = _loop(options)
+    rate, steps, epochs = loop
     rates = f"{options.batch:,}/{options.examples:,} = " if options.rate is None else ""
     batches = (
         f"{steps:,} Poisson batches at a rate of {rates}{rate:.4g}"
@@ -44,10 +45,11 @@ def main(arguments: Sequence[str]) -> int:
     )
     noise = f", noise multiplier {options.noise:g}" if options.noise is not None else f", ε = {options.target:g}"
     print(f"{batches}{noise}, δ = {options.delta:g}")  # so that a wrong number shows
-    poisson = partial(training_releases, sampling_rate=rate, steps=steps)
-    loop: Charged = partial(poisson, epochs=epochs)
     # Papers count shuffled batches as if they were Poisson samples.
-    loops: dict[str, Charged] = {"ε": loop} if epochs is None else {"ε, shuffled": loop, "as if Poisson": poisson}
+    poisson = loop._replace(epochs=None).releases
+    loops: dict[str, Charged] = (
+        {"ε": poisson} if epochs is None else {"ε, shuffled": loop.releases, "as if Poisson": poisson}
+    )
     print(aligned(_table(loops, options)))
     return 0
 
@@ -89,33 +91,24 @@ def _whole(text: str) -> int:
     return int(digits)
 
 
-def _loop(options: argparse.Namespace) -> tuple[float, int, int | None]:
-    """Return the sampling rate, the number of steps, and of passes over shuffled data; None for Poisson samples.
+def _loop(options: argparse.Namespace) -> TrainingLoop:
+    """Return the training loop.
 
     Raises:
-        ConfigError: one is missing, given twice or out of range.
+        ConfigError: a number is missing, given twice or out of range.
     """
-    if (options.rate is None) == (options.batch is None and options.examples is None):
-        raise ConfigError("Give --batch and --examples, or --rate in place of both.")
-    if options.rate is None and None in (options.batch, options.examples):
-        raise ConfigError("Give both --batch and --examples, from which the sampling rate follows.")
-    if (options.epochs is None) == (options.steps is None):
-        raise ConfigError("Give --epochs or --steps.")
-    rate = options.rate if options.rate is not None else options.batch / options.examples
-    if rate > 1:
-        raise ConfigError(f"--batch {options.batch} is more than --examples {options.examples}."
-                          if options.rate is None else f"--rate {rate:g} is more than 1.")  # fmt: skip
-    if not options.delta < 1:
-        raise ConfigError(f"--delta {options.delta:g} is not below 1.")
-    if options.examples is not None and options.delta * options.examples >= 1:
-        raise ConfigError(
-            f"--delta {options.delta:g} is not below 1/N for N = {options.examples:,}: so large a δ allows publishing "
-            "an example."
+    try:
+        check_delta(options.delta, options.examples)
+        return training_loop(
+            sampling_rate=options.rate,
+            batch_size=options.batch,
+            examples=options.examples,
+            steps=options.steps,
+            epochs=options.epochs,
+            shuffled=options.sampling == "shuffled",
         )
-    # Rounded up, as loaders have a last batch that is not full.
-    in_epoch = math.ceil(options.examples / options.batch if options.rate is None else round(1 / rate, 6))
-    steps = options.steps if options.epochs is None else options.epochs * in_epoch
-    return rate, steps, math.ceil(steps / in_epoch) if options.sampling == "shuffled" else None
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _table(loops: Mapping[str, Charged], options: argparse.Namespace) -> Table:

@@ -96,12 +96,25 @@ class Entry:
             return {name: entry.plain for name, entry in self.content.items()}
         return [entry.plain for entry in self.content] if isinstance(self.content, list) else self.content
 
+    @property
+    def shown(self) -> str:
+        """The content in one line, for messages: a text in quotes, lists and mappings as YAML writes them."""
+        return repr(self.content) if isinstance(self.content, str) else _flow(self.plain)
+
     def inside(self, names: Sequence[str]) -> "Entry | None":
         """Return the entry that these names lead to from here; None where there is none."""
         entry: Entry | None = self
         for name in names:
             entry = entry.content.get(name) if entry and isinstance(entry.content, dict) else None
         return entry
+
+
+def _flow(plain: Any) -> str:
+    if isinstance(plain, dict):
+        return f"{{{', '.join(f'{name}: {_flow(value)}' for name, value in plain.items())}}}"
+    if isinstance(plain, list):
+        return f"[{', '.join(map(_flow, plain))}]"
+    return "nothing" if plain is None else str(plain)
 
 
 def number_of(text: str) -> float | None:

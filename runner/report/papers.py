@@ -250,7 +250,7 @@ def _numbers(statement: Entry, common: Mapping[str, str]) -> dict[str, dict[str,
         numbers[name] = dict(common)
         for field, entry in number.entries.items():
             if not entry.text:
-                raise entry.wrong(f"expected a text, got {entry.plain!r}")
+                raise entry.wrong(f"expected a text, got {entry.shown}")
             decimal = entry.number if "." in entry.text else None  # 3.0 is ε = 3
             numbers[name][field] = entry.text if decimal is None else f"{decimal:g}"
     return numbers
@@ -279,7 +279,7 @@ def _item(paper: str, name: str, entry: Entry) -> Item:
 def _paths(paper: str, entry: Entry) -> list[str]:
     for name in entry.listed:
         if not name.text:
-            raise name.wrong(f"expected the name of a sweep, got {name.plain!r}")
+            raise name.wrong(f"expected the name of a sweep, got {name.shown}")
     return [name.text if "/" in name.text else f"{paper}/{name.text}" for name in entry.listed]
 
 

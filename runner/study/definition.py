@@ -78,6 +78,7 @@ class ByEpsilon(dict[float, Any]):
 
 Space: TypeAlias = Mapping[str, Values | Times | Dimension]  # by searched field
 Search: TypeAlias = Mapping[str, Values | Times | Dimension | ByEpsilon]
+Level: TypeAlias = tuple[tuple[str, ...], Search, dict[str, str]]  # overrides, what is searched, and its places
 RATES: Search = {"optimizer.lr": Times((0.25, 0.354, 0.5, 0.707, 1.0, 1.41, 2.0, 2.83, 4.0))}  # searched by default
 
 
@@ -89,6 +90,7 @@ class Arm:
     overrides: tuple[str, ...]
     search: Search
     place: str  # the name of its place in the file, for messages
+    search_places: Mapping[str, str]  # the same of each searched field
     cell: Cell = ()  # the levels of the parts, in a factorial
 
 
@@ -160,7 +162,7 @@ def read(path: Path) -> Study:
     content = file.entries
     if "arms" not in content:
         raise ConfigError(f"{path} has no arms: name two methods or more, each with its overrides.")
-    method, common = _method(content["search"]) if "search" in content else ({}, RATES)
+    method, common, places = _method(content["search"]) if "search" in content else ({}, RATES, {})
     front, factorial = method.get("objective") == "front", _flag(content, "factorial", False)
     trials, line = f"a number of trials from 1 to {_MOST:,}", "a text in one line, without | < > [ ]"
     seeds = f"a number of seeds from 2 to {_MOST:,}, or a list of different ones from 0"
@@ -170,7 +172,7 @@ def read(path: Path) -> Study:
         path=path,
         title=_key(content, "title", _line, line, path.stem.replace("_", " ")),
         base=_overrides(content["base"], front=front) if "base" in content else (),
-        arms=tuple(_arms(content, common, factorial)),
+        arms=tuple(_arms(content, common, places, factorial)),
         datasets=_key(content, "datasets", _several(_text), "names of data sets, each once", ("",)),
         epsilons=_key(content, "epsilon", _several(_epsilon), epsilons, (EPSILON,)),
         seeds=_key(content, "seeds", _seeds, seeds, tuple(range(1, SEEDS + 1))),
@@ -193,8 +195,11 @@ def read(path: Path) -> Study:
     return study
 
 
-def _arms(content: Mapping[str, Entry], common: Search, factorial: bool) -> Iterator[Arm]:
-    """Yield the arms, or all combinations of the parts of a factorial, with what is searched for all and for each."""
+def _arms(content: Mapping[str, Entry], common: Search, places: Mapping[str, str], factorial: bool) -> Iterator[Arm]:
+    """Yield the arms, or all combinations of the parts of a factorial, with what is searched for all and for each.
+
+    `common`, `places`: what is searched for all, and where it stands in the file.
+    """
     arms, least = content["arms"], 1 if factorial else 2
     if not isinstance(arms.content, dict) or len(arms.content) < least:
         raise arms.wrong(f"expected {least} names or more, each with its overrides")
@@ -207,37 +212,43 @@ def _arms(content: Mapping[str, Entry], common: Search, factorial: bool) -> Iter
         if "baseline" in content:
             raise content["baseline"].wrong("it names the first arm of a factorial. Rename the first of arms instead")
         for name, entry in arms.content.items():
-            overrides, search = _level(entry)
-            yield Arm(name, overrides, {**common, **search}, entry.where)
+            overrides, search, own = _level(entry)
+            yield Arm(name, overrides, {**common, **search}, entry.where, {**places, **own})
         return
     words = "a name in one line that no part has"
     baseline = _key(content, "baseline", lambda e: None if e.text in arms.content else _line(e), words, "none of them")
-    levels: list[list[tuple[tuple[str, ...], Search]]] = []
+    levels: list[list[Level]] = []
     for part in arms.content.values():
         pair = part.listed
         if isinstance(part.content, list) and len(pair) != 2:
             raise part.wrong("a part of a factorial has its new level, or a list of its old and its new one")
-        levels.append([*([] if len(pair) == 2 else [((), {})]), *map(_level, pair)])
+        levels.append([*([] if len(pair) == 2 else [((), {}, {})]), *map(_level, pair)])
     for cell in product((False, True), repeat=len(levels)):  # all old first, all new last
         chosen = [level[new] for level, new in zip(levels, cell, strict=True)]
-        overrides = tuple(text for texts, _ in chosen for text in texts)
-        search = {name: values for space in (common, *(s for _, s in chosen)) for name, values in space.items()}
+        overrides = tuple(text for texts, _, _ in chosen for text in texts)
+        search = {name: values for space in (common, *(s for _, s, _ in chosen)) for name, values in space.items()}
+        own = {name: place for _, _, named in chosen for name, place in named.items()}
         names = [name for name, new in zip(arms.content, cell, strict=True) if new]
-        yield Arm(" + ".join(names) or baseline, overrides, search, arms.where, cell)
+        yield Arm(" + ".join(names) or baseline, overrides, search, arms.where, {**places, **own}, cell)
 
 
-def _level(entry: Entry) -> tuple[tuple[str, ...], Search]:
-    """Return the overrides of an arm or a level, and the fields that are searched for it alone."""
+def _level(entry: Entry) -> Level:
+    """Return the overrides of an arm or a level, and the fields that are searched for it alone, with their places."""
     if not isinstance(entry.content, dict):
-        return _overrides(entry), {}
+        return _overrides(entry), {}, {}
     _check_names(entry, ("overrides", "search"))
     overrides, search = (entry.content.get(name) for name in ("overrides", "search"))
-    return _overrides(overrides) if overrides else (), _search(search) if search else {}
+    texts = _overrides(overrides) if overrides else ()
+    return (texts, _search(search), _places(search)) if search else (texts, {}, {})
+
+
+def _places(search: Entry) -> dict[str, str]:
+    return {name: values.where for name, values in search.entries.items()}
 
 
 def _overrides(entry: Entry, *, front: bool = False) -> tuple[str, ...]:
     if not isinstance(entry.content, str):
-        raise entry.wrong(f"expected overrides such as clipping=flat, got {entry.plain!r}")
+        raise entry.wrong(f"expected overrides such as clipping=flat, got {entry.shown}")
     try:
         words = shlex.split(entry.text)
     except ValueError as error:
@@ -254,16 +265,17 @@ def _overrides(entry: Entry, *, front: bool = False) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _method(entry: Entry) -> tuple[dict[str, str], Search]:
+def _method(entry: Entry) -> tuple[dict[str, str], Search, dict[str, str]]:
+    """Return how to search, the fields that are searched for all arms, and their places in the file."""
     if not isinstance(entry.content, dict):
-        return {}, _search(entry)
+        return {}, _search(entry), {}
     method = {name: inner for name, inner in entry.content.items() if name in _METHOD}
     for name, inner in method.items():
         if inner.text not in _METHOD[name]:
-            raise inner.wrong(f"expected {' or '.join(_METHOD[name])}, got {inner.plain!r}")
+            raise inner.wrong(f"expected {' or '.join(_METHOD[name])}, got {inner.shown}")
     fields = {name: values for name, values in entry.content.items() if name not in method}
     search = RATES if method and not fields else _search(replace(entry, content=fields))
-    return {name: inner.text for name, inner in method.items()}, search
+    return {name: inner.text for name, inner in method.items()}, search, _places(entry)
 
 
 def _search(entry: Entry) -> Search:
@@ -289,7 +301,7 @@ def _searched(entry: Entry) -> Any:
             _number(v) if v.number is not None else flags.get(v.text.lower(), v.text or None) for v in entry.listed
         ]
         if not values or None in values:
-            raise entry.wrong(f"expected values such as [0.5, 1, 2], got {entry.plain!r}")
+            raise entry.wrong(f"expected values such as [0.5, 1, 2], got {entry.shown}")
         if len(set(values)) < len(values):
             raise entry.wrong("a value is here twice")
         return tuple(values)
@@ -373,7 +385,7 @@ def _key(
     """Return the value of a key, which is refused in these words if `value_of` has none."""
     value = value_of(content[key]) if key in content else otherwise
     if value is None and key in content:
-        raise content[key].wrong(f"expected {words}, got {content[key].plain!r}")
+        raise content[key].wrong(f"expected {words}, got {content[key].shown}")
     return value
 
 

@@ -59,6 +59,8 @@ Known: TypeAlias = "tuple[Study, Sequence[Progress]] | None"
 
 def write(study: Study, arms: Sequence[Progress], folder: Path, scale: str, command: str) -> list[Path]:
     """Write README.md, the tables and the figure of a study into studies/NAME below `folder`, and return the files."""
+    # The file's order of ε is that in which they are run.
+    arms = sorted(arms, key=lambda arm: (study.datasets.index(arm.setting.dataset), arm.setting.epsilon))
     place, outcomes, measured = folder / "studies" / study.name, compared(arms), effects(study, arms)
     written = [write_csv(place / name, list(rows[0]), rows) for name, rows in _tables(outcomes, measured).items()]
     written += [

@@ -75,7 +75,7 @@ class Setting:
         space = dict(space_at(self.arm.search, self.epsilon))
         for name, factors in space.items():
             if isinstance(factors, Times):
-                with _naming(self.arm):
+                with _naming(self.arm, field=name):
                     value: Any = OmegaConf.select(resolved(self.config), name)
                 if not isinstance(value, (int, float)) or not value:
                     raise ConfigError(f"{self.arm.place}: {name} has no number to multiply, so list its values.")
@@ -113,14 +113,15 @@ class Setting:
 
     def _job(self, values: Mapping[str, Value], seed: int, evaluation: EvaluationSplit) -> Job:
         config: DictConfig = pickle.loads(pickle.dumps(self.config))
-        with _naming(self.arm):
-            for name, value in {**values, "seed": seed, "evaluation": evaluation}.items():
+        for name, value in {**values, "seed": seed, "evaluation": evaluation}.items():
+            with _naming(self.arm, field=name):
                 try:
                     OmegaConf.update(config, name, value)
                 except ValidationError:  # a number that is whole may be for a field of whole numbers
                     if not (isinstance(value, float) and value.is_integer()):
                         raise
                     OmegaConf.update(config, name, int(value))
+        with _naming(self.arm):
             limit(config)
             final = plain(config)  # which resolves it
         typed = {name: f"{v:.9g}" if isinstance(v, float) else str(v) for name, v in values.items()}
@@ -141,14 +142,15 @@ class Setting:
 
 
 @contextmanager
-def _naming(arm: Arm, study: Study | None = None) -> Iterator[None]:
-    """Name the place in the study's file if a config is refused: the arm, or the list of data sets."""
+def _naming(arm: Arm, study: Study | None = None, field: str = "") -> Iterator[None]:
+    """Name the place in the study's file if a config is refused: the searched field, the arm, or the data sets."""
+    place = arm.search_places.get(field, arm.place)
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"{arm.place}: {error}") from error
+        raise ConfigError(f"{place}: {error}") from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        place, missing = arm.place, getattr(error, "missing_cfg_file", None)
+        missing = getattr(error, "missing_cfg_file", None)
         if study is not None and missing in [f"dataset/{name}" for name in study.datasets]:
             place = f"{study.path}: datasets"
         raise ConfigError(f"{place}: {sentence(error)}") from error

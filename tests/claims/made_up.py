@@ -60,4 +60,4 @@ def entry(method: str, mean: float, held_out: bool, by_test_images: bool, neighb
     """Make an entry of a leaderboard, of five runs on MNIST at a sound ε of 3."""
     place = {"dataset": "MNIST", "epsilon": 3.0, "neighbours": neighbours, "method": method, "title": method}
     marks = {"held_out": held_out, "made_for_it": True, "by_test_images": by_test_images}
-    return SimpleNamespace(mean=mean, accuracies=(mean,) * 5, **place, **marks)
+    return SimpleNamespace(mean=mean, accuracies=(mean,) * 5, ideas=(), **place, **marks)

@@ -240,6 +240,7 @@ def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
     [
         (("clipping=flat", "clipping=flatt"), "line 4: arms.flat clipping: clipping has no option 'flatt'"),
         (("clipping=flat", "clipping.nrm=2"), "line 4: arms.flat clipping: clipping.nrm: there is no field 'nrm'"),
+        (("optimizer.lr:", "optimizer.lrr:"), "line 9: search.optimizer.lrr: optimizer.lrr: there is no field 'lrr'"),
         (("clipping=flat", "clipping._target_=runner.clipping.Falt"), "runner.clipping has no Falt. Did you mean Flat"),
         (("epsilon: 3", "epsilon: 3\ndatasets: mnits"), "datasets: dataset has no option 'mnits'"),
         (("[0.5, 1, 2]", "[0.5, -2, 1]"), "search: optimizer.lr=-2.0: optimizer: Invalid learning rate: -2.0"),

@@ -22,17 +22,27 @@ from runner.data.datasets import Split
 from runner.records.files import record_path
 from runner.records.identity import hashed_config, trained
 from runner.records.jobs import Job, sweep_jobs
+from runner.records.verify import noise_precision
 from runner.report.leaderboard import methods
-from runner.report.leaderboard.methods import ADDED, NAMES, how_chosen, ideas_of, method_of, trains_from_scratch
+from runner.report.leaderboard.methods import (
+    ADDED,
+    IDEAS,
+    NAMES,
+    further_ideas,
+    how_chosen,
+    ideas_of,
+    method_of,
+    trains_from_scratch,
+)
 from runner.report.tables import setting_cells
 
 FEW = 3  # runs, below which a mean is marked, and no best if others have more
 SHOWN = (1.0, 3.0)  # the bounds of the page
 COLUMNS = (
-    "dataset", "sound_epsilon_at_most", "method", "title", "mean", "std", "low", "high", "n", "planned",
-    "over_plain", "over_plain_low", "over_plain_high", "tuned_like_plain", "sound_epsilon", "neighbours",
-    "settings_chosen", "held_out", "chosen_by_test_images", "on_a_part_of_the_test_images", "made_for_it", "ideas",
-    "experiment", "setting_id", "run_id", "command",
+    "dataset", "sound_epsilon_at_most", "method", "stands_for_its_method", "title",
+    "mean", "std", "low", "high", "n", "planned", "over_plain", "over_plain_low", "over_plain_high", "tuned_like_plain",
+    "sound_epsilon", "noise_drawn_in", "neighbours", "settings_chosen", "held_out", "chosen_by_test_images",
+    "on_a_part_of_the_test_images", "made_for_it", "ideas", "experiment", "setting_id", "run_id", "command",
 )  # fmt: skip
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 DELTA = 1e-5
@@ -114,6 +124,7 @@ class Entry:
     command: the command that repeats this run.
     sound: the largest sound epsilon spent there. If the number of steps depends on the data, it is the guaranteed
         epsilon of runs that the bound stops.
+    noise: how the noise of its runs was drawn: "float32", "float64", ..., "float32 and float64"; "" if a class drew it.
     neighbours: the neighbouring relation of that epsilon.
     settings: its batch size, learning rate and so on, as texts (`report.tables.SETTING`).
     made_for_it: True if the runs end there.
@@ -135,6 +146,7 @@ class Entry:
     accuracies: tuple[float, ...]
     planned: int
     sound: float
+    noise: str
     neighbours: str
     settings: Mapping[str, str]
     made_for_it: bool
@@ -188,6 +200,7 @@ def entries(runs: Iterable[PlannedRun], epsilons: Sequence[float] = EPSILONS) ->
             "chosen": how_chosen(run.job, setting in held_out),
             "ideas": ideas_of(run.job),
             "planned": len(settings[setting]),
+            "noise": " and ".join(sorted({noise_precision(r.record) or "" for r in recorded[setting] if r.record})),
             "neighbours": str(relation or prepare(run.job.config).mechanism.neighbouring_relation),
             "settings": setting_cells(run.job),
             "held_out": setting in held_out,
@@ -272,22 +285,28 @@ def gain_over(entry: Entry, plain: Entry | None) -> Gain | None:
 
 
 def _ranked(entries: Iterable[Entry], dataset: str, epsilon: float) -> list[Entry]:
-    """Return what may stand on the page for a data set at a bound: by effort of its search for it, then by mean."""
-    bounded = (e for e in entries if (e.dataset, e.epsilon, e.neighbours) == (dataset, epsilon, ADDED))
-    return sorted(bounded, key=lambda e: (e.by_test_images, not (e.held_out and e.made_for_it), -e.mean, e.title))
+    """Return what may stand for a method on a data set at a bound, the first one of each method does.
+
+    Settings whose updates the test images chose come last, and before them those of fewer than FEW runs. Of the others,
+    one with fewer ideas that are not the method's own comes first, so that a method is the same one at every bound.
+    Then come those that were searched for this bound, so that methods are compared at equal effort, by their means.
+    """
+
+    def rank(entry: Entry) -> tuple[bool, bool, int, bool, float, str]:
+        further = further_ideas(entry.method, entry.ideas) if entry.method in IDEAS else ()
+        few, searched = len(entry.accuracies) < FEW, entry.held_out and entry.made_for_it
+        return entry.by_test_images, few, len(further), not searched, -entry.mean, entry.title
+
+    return sorted((e for e in entries if (e.dataset, e.epsilon, e.neighbours) == (dataset, epsilon, ADDED)), key=rank)
 
 
 def settings_of(entries: Iterable[Entry], method: str, dataset: str, epsilon: float) -> list[Entry]:
-    """Return the settings of a method that may stand on the page, the one that does first.
-
-    Settings searched for this bound come before others, so that methods are compared at equal effort. Settings whose
-    updates the test images chose come last.
-    """
+    """Return the settings of a method that may stand for it, the one that does first."""
     return [entry for entry in _ranked(entries, dataset, epsilon) if entry.method == method]
 
 
 def standing(entries: Iterable[Entry], dataset: str, epsilon: float) -> dict[str, Entry]:
-    """Return by method the setting that stands on the page for a data set at a bound on epsilon, the last one first."""
+    """Return by method the setting that stands for it on a data set at a bound on epsilon, the last one first."""
     return {entry.method: entry for entry in reversed(_ranked(entries, dataset, epsilon)) if entry.method}
 
 
@@ -337,19 +356,22 @@ def comparisons(entries: Sequence[Entry]) -> list[Comparison]:
 def csv_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Return the rows of leaderboard.csv, with every setting at every bound (COLUMNS)."""
     places = {(entry.dataset, entry.epsilon) for entry in entries}
-    plain = {place: standing(entries, *place).get(NAMES[0]) for place in places}
+    stand = {place: standing(entries, *place) for place in places}
     rows = []
     for entry in entries:
-        gain = gain_over(entry, plain[entry.dataset, entry.epsilon])
+        best = stand[entry.dataset, entry.epsilon]
+        gain = gain_over(entry, best.get(NAMES[0]))
         interval, over = entry.interval, gain and gain.interval
-        flags = (gain and gain.alike, entry.held_out, entry.by_test_images, entry.on_a_part, entry.made_for_it)
-        alike, *marks = ((None if flag is None else "yes" if flag else "no") for flag in flags)
+        shown = (gain and gain.alike, best.get(entry.method) is entry)
+        flags = (*shown, entry.held_out, entry.by_test_images, entry.on_a_part, entry.made_for_it)
+        alike, stands, *marks = ((None if flag is None else "yes" if flag else "no") for flag in flags)
         values = (
-            *(entry.dataset, entry.epsilon, entry.method, entry.title, entry.mean, summarise(entry.accuracies)["std"]),
+            *(entry.dataset, entry.epsilon, entry.method, stands, entry.title),
+            *(entry.mean, summarise(entry.accuracies)["std"]),
             *((interval.low, interval.high) if interval else (None, None)),
             *(len(entry.accuracies), entry.planned, gain and gain.points),
             *((over.low, over.high) if over else (None, None)),
-            *(alike, entry.sound, entry.neighbours, entry.chosen, *marks),
+            *(alike, entry.sound, entry.noise, entry.neighbours, entry.chosen, *marks),
             *(", ".join(entry.ideas), entry.experiment, entry.setting, entry.run, entry.command),
         )
         rows.append(dict(zip(COLUMNS, values, strict=True)))

@@ -45,7 +45,7 @@ FRONT: dict[str, dict[str, Any]] = {  # see `report.figures`
     **{method["name"]: method["front"] for method in METHODS},
     **{name: {"label": name, "colour": "#999999"} for name in ENTERED.values()},
 }
-IDEAS: dict[str, str] = {method["name"]: method["idea"] for method in METHODS if "idea" in method}  # named after these
+IDEAS: dict[str, list[str]] = {m["name"]: m["ideas"] for m in METHODS if "ideas" in m}  # that make a setting of it
 _IDEA_CLASSES = {(group, target): idea for group, ideas in _FILE["ideas"].items() for target, idea in ideas.items()}
 _PLAIN_CLASSES = {  # of plain DP-SGD, by config group
     "activation": "torch.nn.ReLU",
@@ -82,11 +82,17 @@ def method_of(job: Job) -> str:
         if any(pair not in _IDEA_CLASSES and pair not in _PLAIN_CLASSES.items() for pair in targets):
             return ""
         ideas = ideas_of(job)
-        if len(ideas) != 1:
-            return COMBINED if ideas else NAMES[0]
-        return next((name for name, idea in IDEAS.items() if idea == ideas[0]), "")
+        if not ideas:
+            return NAMES[0]
+        own = (name for name, named in IDEAS.items() if set(named) == set(ideas))
+        return next(own, COMBINED if len(ideas) > 1 else "")
     listed = (m["name"] for m in METHODS if any(fnmatchcase(job.experiment, pattern) for pattern in m["experiments"]))
     return next(listed, "")
+
+
+def further_ideas(method: str, ideas: Sequence[str]) -> list[str]:
+    """List those of a setting's ideas that are not its method's own, of combined ideas all."""
+    return [idea for idea in ideas if idea not in IDEAS.get(method, ()) and idea not in method]
 
 
 def trains_from_scratch(method: str) -> bool:
@@ -100,14 +106,9 @@ def how_chosen(job: Job, held_out: bool) -> str:
 
 
 def standing(rows: Sequence[Mapping[str, str]], dataset: str, epsilon: float) -> dict[str, Mapping[str, str]]:
-    """Return by method the row of leaderboard.csv that stands on its page for a data set at a bound on epsilon."""
+    """Return by method the row of leaderboard.csv that stands for it at a bound on epsilon on a data set."""
     bounded = [row for row in rows if row["dataset"] == dataset and float(row["sound_epsilon_at_most"]) == epsilon]
-    listed = [row for row in bounded if row["method"] and row["neighbours"] == ADDED]
-    ranked = sorted(
-        listed,
-        key=lambda r: (r["chosen_by_test_images"], not r["held_out"] == r["made_for_it"] == "yes", -float(r["mean"])),
-    )
-    return {row["method"]: row for row in reversed(ranked)}
+    return {row["method"]: row for row in bounded if row["stands_for_its_method"] == "yes"}
 
 
 def accuracy_text(row: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from runner.config.yaml_file import read_yaml
 from runner.report.claim_rows import difference_text, signed
 from runner.report.files import Table, enumerated, markdown, number, plus_minus
 from runner.report.leaderboard.entries import DELTA, FEW, SHOWN, Comparison, Entry, gain_over, settings_of, standing
-from runner.report.leaderboard.methods import ADDED, CLASSES, FRONT, IDEAS, NAMES, trains_from_scratch
+from runner.report.leaderboard.methods import ADDED, CLASSES, FRONT, NAMES, further_ideas, trains_from_scratch
 
 _SETTING = ("learning rate", "clipping norm", "batch size", "epochs")  # the last one says where ε cuts it
 _BASELINE = (1.0, 2.0, 3.0, 8.0)
@@ -103,7 +103,7 @@ def _answer(board: Comparison) -> str:
     if method is None:
         return ""
     entry, gain = board.settings[method][epsilon], board.gain(method, epsilon)
-    ideas = further_ideas(method, entry)
+    ideas = further_ideas(method, entry.ideas)
     name = method + (f", with {enumerated(ideas)}" if ideas else "")
     over = f", {difference_text(gain.points, '', gain.interval, places=1)} over plain DP-SGD" if gain else ""
     if gain and gain.interval is None:
@@ -114,11 +114,6 @@ def _answer(board: Comparison) -> str:
     ties = enumerated([f"*{other}* ({mean}%)" for other, mean in means.items()])
     tied = f" It is not told apart from {ties}." if ties else ""
     return f"On {dataset_name(board.dataset)} at ε ≤ {epsilon:g}, {best}{over}{alike}.{tied}"
-
-
-def further_ideas(method: str, entry: Entry) -> list[str]:
-    """List the ideas of an entry that the name of its method does not say."""
-    return [idea for idea in entry.ideas if idea != IDEAS.get(method) and idea not in method]
 
 
 def _table(compared: Sequence[Comparison], published: Sequence[Published]) -> Table:
@@ -138,7 +133,7 @@ def _table(compared: Sequence[Comparison], published: Sequence[Published]) -> Ta
             if (entry := board.settings.get(method, {}).get(epsilon)) is None:
                 cells.append("–")
                 continue
-            ideas, text = further_ideas(method, entry), mean_text(entry)
+            ideas, text = further_ideas(method, entry.ideas), mean_text(entry)
             idea = f" ({ideas[0]})" if len(ideas) == 1 else ""
             cells.append(f"{f'**{text}**' if method in top else text}{idea}{flags_text(entry)}")
         if any(cell != "–" for cell in cells):
@@ -264,7 +259,7 @@ def settings_page(compared: Sequence[Comparison]) -> str:
         for place, entry in best:
             texts = [entry.settings[name] for name in _SETTING]
             texts[-1] += "" if entry.made_for_it else ", up to ε"
-            ideas = ", ".join(further_ideas(method, entry)) or "–"
+            ideas = ", ".join(further_ideas(method, entry.ideas)) or "–"
             rows.append([place, *texts, ideas, f"{mean_text(entry)}{flags_text(entry)}"])
         header = ("data set", *_SETTING, "also has", "test accuracy (%)")
         commands = "".join(f"# {place}\n{entry.command}\n" for place, entry in best)
