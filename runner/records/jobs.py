@@ -1,11 +1,14 @@
 """The runs of a sweep, listed without running them: what Hydra's multirun would launch, and in its order."""
 
+import json
 import pickle
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -15,14 +18,17 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from hydra.version import VersionBase, setbase
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from runner.config import FIELDS, PAPER, REPOSITORY, Config, check_ranges, register
 from runner.config.fields import Part
 from runner.records.identity import identify_recorded, limit, plain
-from runner.records.loader import Loader, cached
+from runner.records.loader import Loader, cached, note_file
 from runner.terminal import command
 
 _PAPER_SCALE = f"scale={PAPER}"
+_OF_SEED = re.compile(r"\$\{[^}]*(\bseed\b|\bchosen:)")
 _SEARCH_PATH = "hydra.searchpath="  # which `runner.records.options.search_path` writes
 
 
@@ -46,6 +52,12 @@ class Job:
         """Return the run of a config to which the limits of its scale are applied."""
         values = plain(config)
         return cls(sweep, overrides, *identify_recorded(values), values)
+
+    def with_seed(self, seed: int) -> "Job":
+        """Return the run with another seed that is in range, if no other field follows from it (`may_follow_seed`)."""
+        seeds = self.values["scale"]["seeds"]
+        values = self.values | {"seed": seed % seeds if seeds else seed}
+        return Job(self.sweep, self.overrides, *identify_recorded(values), values)
 
     @cached_property
     def config(self) -> DictConfig:
@@ -125,7 +137,7 @@ def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     for text in overrides:
         name = text.partition("=")[0]
         group, *names = name.lstrip("+~").split(".")
-        plain_field = name in FIELDS and not (REPOSITORY / "conf" / name).is_dir()
+        plain_field = name in FIELDS and not _is_group(name)
         if plain_field or (names and group != "hydra"):
             fields.append(text)
     return [text for text in overrides if text not in fields], fields
@@ -185,59 +197,84 @@ def cached_jobs(key: Sequence[str], make: Callable[[], Sequence[Job]]) -> list[J
 
 
 def _list_by_hydra(sweep: str, extra: Sequence[str]) -> list[Job]:
-    base = [f"sweeps={sweep}", *extra]
-    overlay = _by_hydra(base, return_hydra_config=True)
+    base, own = [f"sweeps={sweep}", *extra], _content_of(sweep, extra)
+    overlay = _by_hydra(base, return_hydra_config=True) if own is None else own
     varied = OmegaConf.select(overlay, "hydra.sweeper.params") or {}
     parameters = [f"{name}={value}" for name, value in varied.items()]
     # The very splitting that Hydra's own sweeper does.
     batches = BasicSweeper.split_arguments([_parsed(text) for text in parameters], None)
-    groups = {default.partition("@")[0] for default in overlay.hydra.runtime.choices}
     jobs: dict[str, Job] = {}
     by_choices: dict[tuple[str, ...], DictConfig] = {}
+    by_setting: dict[tuple[str, ...], Job] = {}  # by all overrides but the seed
     for arguments in (job for batch in batches for job in batch):
-        parsed = [_parsed(text) for text in arguments]
+        parsed = {override.key_or_group: override for override in map(_parsed, arguments)}
+        overrides = {name: str(override.input_line).partition("=")[2] for name, override in parsed.items()}
         # Composing takes 50 ms and more, so it is done once per choice of groups; a value is set as Hydra sets it.
         # Every job of a sweep sets the same fields, so that none keeps a value of the job before it.
-        choices = tuple(str(o.input_line) for o in parsed if o.key_or_group in groups)
+        choices = tuple(str(override.input_line) for name, override in parsed.items() if _is_group(name))
         if choices not in by_choices:
-            by_choices[choices] = _with_choices(sweep, extra, choices)
+            by_choices[choices] = _with_choices(sweep, own, extra, choices)
         config = by_choices[choices]
-        for override in parsed:
-            if override.key_or_group not in groups:
-                OmegaConf.update(config, override.key_or_group, override.value())
-        overrides = {o.key_or_group: str(o.input_line).partition("=")[2] for o in parsed}
-        config.tracking.job_type = overrides.get("experiment")
-        limit(config)
+        seed = parsed["seed"].value() if "seed" in parsed else None
+        setting = tuple(text for name, text in zip(parsed, arguments, strict=True) if name != "seed")
+        if setting in by_setting and isinstance(seed, int) and 0 <= seed < 1 << 31:
+            job = by_setting[setting].with_seed(seed)
+        else:
+            for name, override in parsed.items():
+                if not _is_group(name):
+                    OmegaConf.update(config, name, override.value())
+            config.tracking.job_type = overrides.get("experiment")
+            limit(config)
+            job = Job.of(sweep, overrides, config)
+            if not may_follow_seed(OmegaConf.to_container(config, enum_to_str=True)):
+                by_setting[setting] = job
+            config.sources, config.examples = {}, None  # of the next job
         if "seed" in overrides:
-            overrides["seed"] = str(config.seed)
-        config.tracking.command = command_of([*base, *(f"{name}={value}" for name, value in overrides.items())])
-        job = Job.of(sweep, overrides, config)
-        config.sources, config.examples = {}, None  # of the next job
-        jobs.setdefault(job.run_id, job)
-    most = overlay.scale.runs_per_sweep
+            overrides["seed"] = str(job.values["seed"])
+        command = command_of([*base, *(f"{name}={value}" for name, value in overrides.items())])
+        tracking = job.values["tracking"] | {"command": command}
+        jobs.setdefault(job.run_id, replace(job, overrides=overrides, values=job.values | {"tracking": tracking}))
     ordered = sorted(jobs.values(), key=lambda job: (job.values["seed"], job.values["draw"]))
-    return ordered[:most]
+    return ordered[: ordered[0].values["scale"]["runs_per_sweep"]]
 
 
-def _with_choices(sweep: str, extra: Sequence[str], choices: Sequence[str]) -> DictConfig:
-    """Compose a sweep with some options: their config, then the fields of the sweep's file, then those of `extra`.
+def may_follow_seed(values: Any) -> bool:
+    """Return True if a field of a config that is not resolved may follow from the seed, as far as its texts tell.
 
-    Sweeps come last among the defaults, so this is what Hydra composes, but sweeps and studies share the first part. A
-    file with defaults of its own is left to Hydra.
+    >>> may_follow_seed({"optimizer": {"lr": "${chosen:table.csv,1}"}}), may_follow_seed({"epochs": "${batch_size}"})
+    (True, False)
+    """
+    return bool(_OF_SEED.search(json.dumps(values)))
+
+
+def _content_of(sweep: str, extra: Sequence[str]) -> DictConfig | None:
+    """Load the file of a sweep. None if it is left to Hydra: it has defaults, is wrong, or `extra` sets what it sweeps.
+
+    Sweeps come last among the defaults, so their fields are merged into a config that sweeps and studies share.
     """
     path = REPOSITORY / "sweeps" / f"{sweep}.yaml"
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    own = OmegaConf.load(path) if text.startswith("# @package _global_\n") else None
-    swept = any(text.lstrip("+~").startswith("hydra.sweeper") for text in extra)  # of the file's own field
-    if not isinstance(own, DictConfig) or "defaults" in own or swept:
-        return _by_hydra([f"sweeps={sweep}", *extra, *choices])
+    with suppress(OSError, ValueError, YAMLError):
+        content, text = OmegaConf.load(path), path.read_text(encoding="utf-8")
+        plain_file = isinstance(content, DictConfig) and text.startswith("# @package _global_\n")
+        if plain_file and "defaults" not in content and not any(t.lstrip("+~").startswith("hydra.") for t in extra):
+            note_file(path)
+            return cast(DictConfig, content)
+    return None
+
+
+def _with_choices(sweep: str, own: DictConfig | None, extra: Sequence[str], choices: Sequence[str]) -> DictConfig:
+    """Compose a sweep with some options: their config, then the fields of the sweep's file, then those of `extra`."""
     options, fields = split(extra)
-    config = composed([*options, *choices])
-    own.pop("hydra", None)
-    with open_dict(config):
-        config.merge_with(own)
-    set_fields(config, fields)
-    return config
+    try:
+        if own is not None:
+            config = composed([*options, *choices])
+            with open_dict(config):
+                config.merge_with(OmegaConf.masked_copy(own, [str(name) for name in own if name != "hydra"]))
+            set_fields(config, fields)
+            return config
+    except OmegaConfBaseException:  # Hydra says where
+        pass
+    return _by_hydra([f"sweeps={sweep}", *extra, *choices])
 
 
 def _by_hydra(overrides: Sequence[str], *, return_hydra_config: bool = False) -> DictConfig:
@@ -262,6 +299,10 @@ def _parsed(override: str) -> Override:
     """Parse an override with Hydra, each once, as the jobs of a sweep share most of them."""
     (parsed,) = OverridesParser.create().parse_overrides([override])
     return parsed
+
+
+def _is_group(name: str) -> bool:
+    return (REPOSITORY / "conf" / name).is_dir()
 
 
 def _is_machine(override: str) -> bool:

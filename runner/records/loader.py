@@ -76,10 +76,16 @@ class _Repository(ConfigRepository):
                 why = "is not UTF-8: save it as UTF-8" if isinstance(error, UnicodeDecodeError) else why
                 why = "is nested too deeply" if isinstance(error, RecursionError) else why
                 raise ConfigCompositionException(f"{path} {why}.") from None
-        for files in _under_way:
-            files.update([path] if path else [])
+        if path:
+            note_file(Path(path))
         copied: ConfigResult = pickle.loads(_parsed[key])  # Hydra merges others into it
         return copied
+
+
+def note_file(path: Path) -> None:
+    """Note a file that is read for what is being composed."""
+    for files in _under_way:
+        files.add(str(path))
 
 
 def _has(source: ConfigSource, config_path: str) -> bool:

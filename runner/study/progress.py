@@ -26,7 +26,7 @@ from runner.config import PAPER, ConfigError, EvaluationSplit
 from runner.records.files import STOPPED, results_folder
 from runner.records.hydra_errors import sentence
 from runner.records.identity import identify_recorded, limit, plain, resolved
-from runner.records.jobs import Job, cached_jobs, command_of, composed_values, restored
+from runner.records.jobs import Job, cached_jobs, command_of, composed_values, may_follow_seed, restored
 from runner.report.leaderboard.methods import HELD_OUT
 from runner.study.definition import SEARCH_SEED, Arm, Dimension, Space, Study, Times, Value, space_at, three_digits
 from runner.study.search import MOST_WIDENED, Curve, Judge, Point, Trial, best_of, suggestions, widened
@@ -87,20 +87,24 @@ class Setting:
         return self.trials([values])[0]
 
     def trials(self, points: Sequence[Mapping[str, Value]]) -> list[Job]:
-        return self._jobs([(point, SEARCH_SEED, EvaluationSplit.holdout) for point in points])
+        return self._jobs(points, [SEARCH_SEED], EvaluationSplit.holdout)
 
     def finals(self, values: Mapping[str, Value], seeds: Sequence[int]) -> list[Job]:
         """Return the runs of chosen values on test images. A scale may have fewer seeds."""
-        jobs = self._jobs([(values, seed, EvaluationSplit.test) for seed in seeds])
+        jobs = self._jobs([values], seeds, EvaluationSplit.test)
         return list({job.run_id: job for job in jobs}.values())
 
-    def _jobs(self, runs: Sequence[tuple[Mapping[str, Value], int, EvaluationSplit]]) -> list[Job]:
-        """Return a job for each of some values, seeds and evaluations. Each is made once."""
-        keys = [repr((sorted(values.items()), seed, evaluation.value)) for values, seed, evaluation in runs]
+    def _jobs(
+        self, points: Sequence[Mapping[str, Value]], seeds: Sequence[int], evaluation: EvaluationSplit
+    ) -> list[Job]:
+        """Return a job for each of some values with each of some seeds. Each is made once."""
+        runs = list(product(points, seeds))
+        keys = [repr((sorted(values.items()), seed, evaluation.value)) for values, seed in runs]
 
         def compose() -> list[Job]:
             composed_values(self.overrides)  # so that the jobs depend on the files that were read for the config
-            return [self._job(*run) for run in runs]
+            lists = [self._composed_jobs(values, seeds, evaluation) for values in points]
+            return [job for jobs in lists for job in jobs]
 
         if not all(key in self._jobs_by_key for key in keys):
             jobs = cached_jobs(["study", self.study, self.arm.name, *self.overrides, *keys], compose)
@@ -111,7 +115,17 @@ class Setting:
     def _jobs_by_key(self) -> dict[str, Job]:
         return {}
 
-    def _job(self, values: Mapping[str, Value], seed: int, evaluation: EvaluationSplit) -> Job:
+    def _composed_jobs(
+        self, values: Mapping[str, Value], seeds: Sequence[int], evaluation: EvaluationSplit
+    ) -> list[Job]:
+        first, *others = seeds
+        job = self._job(values, self._resolved(values, first, evaluation))
+        if may_follow_seed([self.composed, values]):
+            return [job, *(self._job(values, self._resolved(values, seed, evaluation)) for seed in others)]
+        return [job, *(self._job(values, job.with_seed(seed).values) for seed in others)]
+
+    def _resolved(self, values: Mapping[str, Value], seed: int, evaluation: EvaluationSplit) -> dict[str, Any]:
+        """Resolve the config with some values of its fields, as JSON values."""
         config: DictConfig = pickle.loads(pickle.dumps(self.config))
         for name, value in {**values, "seed": seed, "evaluation": evaluation}.items():
             with _naming(self.arm, field=name):
@@ -123,22 +137,23 @@ class Setting:
                     OmegaConf.update(config, name, int(value))
         with _naming(self.arm):
             limit(config)
-            final = plain(config)  # which resolves it
+            return plain(config)
+
+    def _job(self, values: Mapping[str, Value], final: dict[str, Any]) -> Job:
         typed = {name: f"{v:.9g}" if isinstance(v, float) else str(v) for name, v in values.items()}
         texts = {name: text.lower() if isinstance(values[name], bool) else text for name, text in typed.items()}
         searched = [f"{name}={text}" for name, text in texts.items()]
-        single = [f"seed={final['seed']}", f"evaluation={evaluation.value}"]
+        single = [f"seed={final['seed']}", f"evaluation={final['evaluation']}"]
         experiment = {text.partition("=")[0]: text.partition("=")[2] for text in self.overrides}.get("experiment", "")
-        tracking = final["tracking"]
-        final["tracking"] = tracking | {
+        tracking = final["tracking"] | {
             "command": command_of([*self.overrides, *searched, *single]),
             "group": f"study/{self.study}",
-            "tags": sorted({*tracking["tags"], *([HELD_OUT] if values else [])}),
+            "tags": sorted({*final["tracking"]["tags"], *([HELD_OUT] if values else [])}),
             "job_type": experiment or self.arm.name,
         }
         names = {"arm": self.arm.name, "dataset": self.dataset_name, "ε": f"{self.epsilon:g}"}
         labels = {**names, **texts, "seed": str(final["seed"])}
-        return Job(f"study/{self.study}", labels, *identify_recorded(final), final)
+        return Job(f"study/{self.study}", labels, *identify_recorded(final), final | {"tracking": tracking})
 
 
 @contextmanager

@@ -3,13 +3,17 @@
 import hashlib
 import json
 import math
+import shlex
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 from runner.build.prepare import prepare
 from runner.clipping.library_noise import LibraryNoise
 from runner.config import REPOSITORY
-from runner.records.jobs import Job, sweep_jobs
+from runner.records.identity import identify, resolved
+from runner.records.jobs import Job, composed, sweep_jobs
 from runner.report.files import read_csv
 from runner.report.papers import claims_of
 from runner.trust.sources import targets
@@ -116,3 +120,15 @@ def test_sweep_jobs_are_what_hydra_launches(tmp_path) -> None:
     recorded = {path.stem for path in tmp_path.rglob("smoke/runs/*.json")}
     assert recorded == {job.run_id for job in sweep_jobs(sweep, extra)}
     assert len(recorded) == 4
+
+
+@pytest.mark.parametrize("follower", ["${seed}", "${chosen:TABLE,9}"])
+def test_a_field_that_follows_from_the_seed_does_so(follower: str, tmp_path: Path) -> None:
+    """Runs that differ in their seed are composed once, but not if another field may differ with it."""
+    (tmp_path / "rates.csv").write_text("seed,optimizer.lr\n" + "".join(f"{seed},{seed}\n" for seed in range(5)))
+    follower = follower.replace("TABLE", str(tmp_path / "rates.csv"))
+    jobs = sweep_jobs("tempered_sigmoid/text_sgd", (f"optimizer.lr={follower}",))
+    rates = {job.field("seed"): job.field("optimizer.lr") for job in jobs}
+    assert rates == {seed: seed for seed in range(5)}
+    commands = [shlex.split(job.field("tracking.command"))[3:] for job in jobs[:3]]
+    assert [identify(resolved(composed(words)))[0] for words in commands] == [job.run_id for job in jobs[:3]]
