@@ -258,7 +258,7 @@ def settings_page(compared: Sequence[Comparison]) -> str:
         rows = []
         for place, entry in best:
             texts = [entry.settings[name] for name in _SETTING]
-            texts[-1] += "" if entry.made_for_it else ", up to ε"
+            texts[-1] += "" if entry.made_for_it and entry.to_the_end else ", up to ε"
             ideas = ", ".join(further_ideas(method, entry.ideas)) or "–"
             rows.append([place, *texts, ideas, f"{mean_text(entry)}{flags_text(entry)}"])
         header = ("data set", *_SETTING, "also has", "test accuracy (%)")
