@@ -94,6 +94,13 @@ def test_a_gain_over_plain_has_welchs_interval(board) -> None:
     assert f"On MNIST at ε ≤ 3, *{TANH}* has 96.5% ◐, +2.0 [−1.0, +5.0] over plain DP-SGD." in text
 
 
+@pytest.mark.parametrize(("of_plain", "of_tanh", "said"), [(1, 2, "which has one run"), (2, 1, "by one run")])
+def test_a_gain_without_interval_says_whose_run_is_single(board, of_plain: int, of_tanh: int, said: str) -> None:
+    plain, tanh = board
+    few = (replace(e, epsilon=3.0, accuracies=e.accuracies[:n]) for e, n in ((plain, of_plain), (tanh, of_tanh)))
+    assert f"over plain DP-SGD, {said}." in _page([*few])
+
+
 def test_which_setting_of_a_method_stands_on_the_page(board) -> None:
     """Those whose updates the test images chose are last, then few runs, further ideas, and what was not searched."""
     plain, tanh = board
