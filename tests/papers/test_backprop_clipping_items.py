@@ -12,10 +12,12 @@ from torch import nn
 from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
 from runner.claims.measure import ledger_of, measure, prepared
+from runner.claims.runs import Evidence, PlannedRun
 from runner.claims.verdicts import judge
 from runner.config import RESULTS
 from runner.papers.backprop_clipping import figures, whole_run
 from runner.papers.backprop_clipping.figures import first_update_epsilon
+from runner.records.jobs import sweep_jobs
 from runner.report.claim_rows import rows_of
 from runner.report.papers import claims_of, load
 from tests.claims.made_up import NOTHING
@@ -39,6 +41,16 @@ def test_the_claimed_epsilon_follows_from_a_round_rho(dataset, epsilon, sound) -
     assert (judged.guarantee, judged.epsilon_least) == ("guaranteed", None)
     assert judged.epsilon_sound == pytest.approx(sound, rel=2e-3)
     assert claim.alone.endswith("_printed")
+
+
+def test_the_story_counts_all_seeds_of_a_setting_once() -> None:
+    """Two sweeps share three seeds of DP-Adam at the claimed epsilon, and a claim has the mean of all five."""
+    planned = {sweep: [PlannedRun(job, None) for job in sweep_jobs(sweep)] for sweep in PAPER.item("story").sweeps}
+    for label in figures.MECHANISMS:
+        runs = figures._mechanism_runs(Evidence("paper", planned), label)
+        assert len({run.job.run_id for run in runs}) == len(runs) > 0
+    large = figures._mechanism_runs(Evidence("paper", planned), figures._PLAIN_LARGE)
+    assert sorted(run.seed for run in large.where("target_epsilon", 0.07)) == [0, 1, 2, 3, 4]
 
 
 def test_the_lower_bound_by_hand() -> None:

@@ -19,7 +19,7 @@ from runner.report.figures import _line, draw_front, lines_of, mean_within, star
 from runner.report.files import write_csv
 from runner.report.leaderboard.entries import COLUMNS, DELTA, Entry, comparisons, csv_rows, entries, standing
 from runner.report.leaderboard.methods import ADDED, COMBINED, FRONT, METHODS, method_of
-from runner.report.leaderboard.page import Published, best_published, matrix_page, page, read_published
+from runner.report.leaderboard.page import Published, best_published, matrix_page, page, read_published, settings_page
 from runner.study import board as boards
 from runner.study.definition import read
 from runner.study.progress import jobs_of
@@ -92,6 +92,13 @@ def test_a_gain_over_plain_has_welchs_interval(board) -> None:
     assert (gain.interval.low, gain.interval.high) == pytest.approx((2 - 3.042435, 2 + 3.042435), abs=1e-5)
     text = _page([replace(entry, epsilon=3.0) for entry in board])
     assert f"On MNIST at ε ≤ 3, *{TANH}* has 96.5% ◐, +2.0 [−1.0, +5.0] over plain DP-SGD." in text
+
+
+@pytest.mark.parametrize(("of_plain", "of_tanh", "said"), [(1, 2, "which has one run"), (2, 1, "by one run")])
+def test_a_gain_without_interval_says_whose_run_is_single(board, of_plain: int, of_tanh: int, said: str) -> None:
+    plain, tanh = board
+    few = (replace(e, epsilon=3.0, accuracies=e.accuracies[:n]) for e, n in ((plain, of_plain), (tanh, of_tanh)))
+    assert f"over plain DP-SGD, {said}." in _page([*few])
 
 
 def test_which_setting_of_a_method_stands_on_the_page(board) -> None:
@@ -242,6 +249,14 @@ def test_which_runs_were_made_for_a_budget(planned, end: float, ends_there: bool
     """Those that end at it: not those that stop far below, nor those that go on."""
     (entry,) = entries(planned("mnist_tanh", [[90.0, 95.0]], [2.86, end] if end > 2.5 else [1.0, end]), [3.0])
     assert entry.made_for_it is ends_there
+
+
+def test_settings_say_which_runs_a_budget_ended(planned) -> None:
+    """The run ends at the bound after 3 of its 60 epochs, by the paper's own count."""
+    (entry,) = entries(planned("mnist_tanh", [[90.0, 95.0, 96.0]], [1.0, 2.0, 2.95]), [3.0])
+    assert (entry.made_for_it, entry.to_the_end) == (True, False)
+    assert "| 60, up to ε | – |" in settings_page(comparisons([entry]))
+    assert "| 60 | – |" in settings_page(comparisons([replace(entry, to_the_end=True)]))
 
 
 def test_searches_and_runs_without_privacy_are_no_methods(jobs, recorded) -> None:

@@ -48,7 +48,7 @@ MECHANISMS = {  # label: look, sweeps, experiments
     _BUG: ("original bug", ["table_1", "fig_5_code"], ["original_bug"]),
     "the authors' code": ("original code", ["original_code"], ["original_code"]),
     _PLAIN: ("tanh", ["story_plain"], ["plain"]),
-    _PLAIN_LARGE: ("tanh, large batches", ["story_plain"], ["plain_large"]),
+    _PLAIN_LARGE: ("tanh, large batches", ["story_plain", "story_adam"], ["plain_large"]),
 }
 
 
@@ -158,7 +158,8 @@ def story_table(evidence: Evidence, _: Sequence[ClaimRow]) -> Table:
 def _mechanism_runs(evidence: Evidence, label: str) -> Runs:
     _, sweeps, names = MECHANISMS[label]
     pairs = product(sweeps, names)
-    return Runs(run for sweep, name in pairs for run in evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/mnist_{name}"))
+    runs = [run for sweep, name in pairs for run in evidence.planned(f"{PAPER}/{sweep}", f"{PAPER}/mnist_{name}")]
+    return Runs({run.job.run_id: run for run in runs}.values())  # sweeps may share runs
 
 
 def story(evidence: Evidence) -> "plots.Figure":

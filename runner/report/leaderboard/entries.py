@@ -131,6 +131,7 @@ class Entry:
     held_out: True if the settings were chosen on held-out images.
     by_test_images: True if the images reported on decided which updates were accepted.
     on_a_part: True if the accuracies use a part of the test images, because the others are treated as public.
+    to_the_end: True if the runs have all their epochs there: no budget ended them before.
     """
 
     dataset: str
@@ -153,6 +154,7 @@ class Entry:
     held_out: bool
     by_test_images: bool
     on_a_part: bool
+    to_the_end: bool = True
 
     @property
     def interval(self) -> Interval | None:
@@ -244,6 +246,7 @@ def _within(recorded: Sequence[PlannedRun], epsilon: float) -> dict[str, Any] | 
         "command": str(earliest.field("tracking.command")),
         "sound": sound,
         "made_for_it": sound >= _MADE_FOR * epsilon and all(epoch == run.last_epoch for run, epoch in reached),
+        "to_the_end": all(epoch + 1 == run.field("epochs") for run, epoch in reached),
         "by_test_images": any(run.updates_chosen_by_all_images for run, _ in reached),
     }
 

@@ -107,7 +107,7 @@ def _answer(board: Comparison) -> str:
     name = method + (f", with {enumerated(ideas)}" if ideas else "")
     over = f", {difference_text(gain.points, '', gain.interval, places=1)} over plain DP-SGD" if gain else ""
     if gain and gain.interval is None:
-        over += ", by one run"
+        over += ", which has one run" if len(entry.accuracies) > 1 else ", by one run"
     alike = "" if gain is None or gain.alike else ". The two are not tuned alike"
     best = f"*{name}* has {number(entry.mean, places=1)}%{flags_text(entry)}"
     means = {other: number(board.settings[other][epsilon].mean, places=1) for other in _undecided(board, epsilon)[1:]}
@@ -258,7 +258,7 @@ def settings_page(compared: Sequence[Comparison]) -> str:
         rows = []
         for place, entry in best:
             texts = [entry.settings[name] for name in _SETTING]
-            texts[-1] += "" if entry.made_for_it else ", up to ε"
+            texts[-1] += "" if entry.made_for_it and entry.to_the_end else ", up to ε"
             ideas = ", ".join(further_ideas(method, entry.ideas)) or "–"
             rows.append([place, *texts, ideas, f"{mean_text(entry)}{flags_text(entry)}"])
         header = ("data set", *_SETTING, "also has", "test accuracy (%)")

@@ -1,5 +1,6 @@
 """Planted faults: each fits the present code, and a trial distinguishes noticed faults from others."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from checks.mutants.catalogue import Mutant, every
 from checks.mutants.trial import NOTICED, PASSED, copied
-from runner.config import REPOSITORY
+from runner.config import REPOSITORY, RESULTS
 
 NOTICING = "claims/test_verdicts.py::test_a_claimed_single_run_is_judged_by_prediction_interval"
 MUTANTS = [mutant for mutants in every().values() for mutant in mutants]
@@ -24,6 +25,15 @@ def test_faults_are_many_and_each_its_own() -> None:
     assert len(MUTANTS) >= 40
     assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)
     assert len({mutant.why for mutant in MUTANTS}) == len(MUTANTS)
+
+
+def test_the_page_names_tests_that_exist() -> None:
+    """Where one is renamed or removed, try its faults again: `python -m checks mutants --only WORDS`."""
+    page = (RESULTS / "mutants" / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\S+\.py)::(?:\w+::)?(\w+)", page))
+    assert len(named) > 100
+    texts = {file: (REPOSITORY / "tests" / file).read_text(encoding="utf-8") for file, _ in named}
+    assert [name for file, name in named if f"def {name}(" not in texts[file]] == []
 
 
 def test_a_trial_is_on_a_copy_and_tells_what_is_noticed(tmp_path: Path) -> None:
