@@ -10,7 +10,7 @@ Whatever is asked for wrongly raises `ConfigError` with one sentence, before wor
 """
 
 import inspect
-import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -162,7 +163,7 @@ def train_run(
     from runner.runs.execute import execute
 
     register()
-    place = [] if results_root is None else [f"runtime.results_root='{Path(results_root).expanduser()}'"]
+    place = [] if results_root is None else [f"runtime.results_root={_value('results_root', Path(results_root).expanduser())}"]
     config = _config([*overrides, *place], fields, config_dir)
 
     def goes_on(rows: Sequence[Mapping[str, float]]) -> bool:
@@ -329,7 +330,8 @@ def load_records(
 
 def _config(overrides: list[str], fields: Mapping[str, Any], config_dir: str | Path | None) -> DictConfig:
     classes = {name: value for name, value in fields.items() if isinstance(value, (type, partial))}
-    texts = [*overrides, *(f"{name}={_value(name, value)}" for name, value in fields.items() if name not in classes)]
+    typed = {n: v if isinstance(v, str) else _value(n, v) for n, v in fields.items() if n not in classes}
+    texts = [*overrides, *(f"{name}={text}" for name, text in typed.items())]
     folders = search_path(None if config_dir is None else str(config_dir))
     with _explained():
         check_options(texts)
@@ -377,18 +379,24 @@ def _class_texts(base: DictConfig, group: str, named: Any) -> Iterator[str]:
 
 
 def _value(name: str, value: Any) -> str:
-    """Write the value of a field as an override has it; texts as they are typed.
+    """Write a value of Python, perhaps a number of NumPy's, as an override has it.
 
     Raises:
         ConfigError: it is no text, number, list or mapping, but an instance of a class, say.
     """
-    try:
-        return value if isinstance(value, str) else json.dumps(value)
-    except (TypeError, ValueError):
-        raise ConfigError(
-            f"{name} takes a name, a number or a class, not {value!r}: give the class itself, or functools.partial "
-            "with its arguments."
-        ) from None
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, str | os.PathLike):
+        return QuotedString(os.fspath(value), Quote.single).with_quotes()
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{_value(name, inner)}' for key, inner in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_value(name, inner) for inner in value)}]"
+    if value is None or isinstance(value, int | float):
+        return "null" if value is None else str(value)
+    raise ConfigError(
+        f"{name} takes a name, a number or a class, not {value!r}: give the class itself, or functools.partial "
+        "with its arguments."
+    )
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
@@ -16,7 +17,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.version import getbase
 from packaging.version import Version
 
-from runner.api import ConfigError, Step, compute_epsilon, load_records, load_run, train_run
+from runner.api import ConfigError, Step, compute_epsilon, load_records, load_run, run_study, train_run
 from runner.config import REPOSITORY
 from runner.records.jobs import composed_values
 from tests import choosing
@@ -62,6 +63,24 @@ def test_a_class_takes_the_place_of_an_option(train) -> None:
     assert "loss._target_=torch.nn.modules.loss.CrossEntropyLoss" in run.record["provenance"]["command"]
 
 
+class Holding(torch.nn.CrossEntropyLoss):
+    """Cross-entropy that keeps its arguments."""
+
+    def __init__(self, **kept: Any) -> None:
+        super().__init__(reduction="none")
+        self.kept = kept
+
+
+def test_values_of_python_arrive_as_they_are(train) -> None:
+    """Texts that read as numbers stay texts, and NumPy's numbers are numbers, also in a folder with a quote."""
+    kept = {"text": "1", "none": "null", "quoted": "it's a \\, {", "listed": ["x y", 2.5], "named": {"a": True}}
+    folder = train.keywords["results_root"].with_name("it's")
+    run = train(seed=np.int64(1), loss=partial(Holding, **kept, share=np.float32(0.5)), results_root=folder)
+    config = run.record["config"]
+    assert (config["seed"], run.path.is_relative_to(folder)) == (1, True)
+    assert config["loss"] == {"_target_": f"{__name__}.Holding", **kept, "share": 0.5}
+
+
 def test_a_run_ends_where_on_epoch_says_so(train) -> None:
     run = train(on_epoch=lambda row: row["epoch"] < 1)
     assert (run.record["status"], list(run.history["epoch"])) == ("stopped", [1])
@@ -84,6 +103,11 @@ def test_a_wrong_request_is_one_sentence(fields, sentence: str, train) -> None:
     with pytest.raises(ConfigError) as refusal:
         train(**fields)
     assert sentence in str(refusal.value)
+
+
+def test_a_scale_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Unknown scale 'smoek': choose from paper, smoke"):
+        run_study(tmp_path / "mine.yaml", scale="smoek")
 
 
 def test_epsilon_of_a_script_is_that_of_the_library() -> None:
