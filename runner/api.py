@@ -244,7 +244,7 @@ def compute_epsilon(
     examples: int | None = None,
     epochs: int | None = None,
     shuffled: bool = False,
-    accountant: Accountant | None = None,
+    accountant: Accountant | type[Accountant] | None = None,
 ) -> float:
     """Return the epsilon of DP-SGD that is trained elsewhere, by default the sound one.
 
@@ -258,7 +258,7 @@ def compute_epsilon(
         epochs: passes over the data, in place of `steps`; each has examples / batch_size steps, rounded up.
         shuffled: True if batches are parts of the shuffled data. Their epsilon has no amplification by sampling, and
             is one for neighbours of which one has a zero in place of the example.
-        accountant: one of `runner.accounting`; by default `Pld`, whose epsilon is a tight upper bound.
+        accountant: one of `runner.accounting`, or its class; by default `Pld`, whose epsilon is a tight upper bound.
 
     Raises:
         ConfigError: a number is missing, given twice or out of range.
@@ -282,7 +282,8 @@ def compute_epsilon(
             raise ValueError(f"A noise multiplier of {noise_multiplier:g} is below 0 or no number.")
     except ValueError as error:
         raise ConfigError(f"compute_epsilon: {error}") from None
-    return (accountant or Pld()).epsilon(loop.releases(noise_multiplier), delta)
+    chosen = accountant() if isinstance(accountant, type) else accountant or Pld()
+    return chosen.epsilon(loop.releases(noise_multiplier), delta)
 
 
 def load_run(run: str | Path, results: str | Path = RESULTS) -> TrainedRun:

@@ -17,6 +17,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.version import getbase
 from packaging.version import Version
 
+from runner.accounting import Pld, Rdp, Zcdp
 from runner.api import ConfigError, Step, compute_epsilon, load_records, load_run, run_study, train_run
 from runner.config import REPOSITORY
 from runner.records.jobs import composed_values
@@ -118,6 +119,8 @@ def test_epsilon_of_a_script_is_that_of_the_library() -> None:
     loop = {"batch_size": 10, "examples": 1_000, "epochs": 3}
     assert compute_epsilon(2.0, **loop, shuffled=True) == pytest.approx(shuffled, 1e-3)
     assert compute_epsilon(2.0, **loop) == compute_epsilon(2.0, 0.01, 300)
+    for kind in (Pld, Rdp, Zcdp):  # far beyond the noise whose square a float can hold
+        assert compute_epsilon(1e300, 0.01, 300, accountant=kind) == compute_epsilon(1e100, 0.01, 300, accountant=kind())
 
 
 @pytest.mark.parametrize(
@@ -128,7 +131,8 @@ def test_epsilon_of_a_script_is_that_of_the_library() -> None:
         ({"batch_size": 256, "steps": 3}, "Give both the batch size and the number of examples"),
         ({"steps": 3}, "or the sampling rate in place of both"),
         ({"batch_size": 256, "examples": 100, "steps": 3}, "A batch size of 256 is more than 100 examples."),
-        ({"sampling_rate": 0.01, "steps": 2.5}, "A number of steps of 2.5 is no whole number from 1 up."),
+        ({"sampling_rate": 0.01, "steps": 2.5}, "A number of steps of 2.5 is no whole number from 1 to 1e+15."),
+        ({"sampling_rate": 1e-300, "epochs": 3}, "These are more than 1e+15 steps"),
         ({"batch_size": 10, "examples": 1_000, "epochs": 1, "delta": 0.001}, "so large a δ allows publishing"),
     ],
 )
