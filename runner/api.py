@@ -217,7 +217,7 @@ def run_study(
     rows = []
     for arm in compared:
         accuracies = list(arm.arm.accuracies().values())
-        interval = arm.gain and arm.gain.interval
+        interval = arm.gain and arm.gain.shown
         rows.append(
             {
                 "dataset": arm.arm.setting.dataset,
