@@ -149,8 +149,8 @@ def train_run(
         on_step: called after each step that is taken call by call: see `Step`.
         results_root: the folder of records and weights; by default results/yours, which git ignores.
         config_dir: a folder of your own options; conf/ of the current folder by default.
-        fields: more overrides by name. A value is an option's name, a number, a list, or, for a group, a class of
-            yours, or a `functools.partial` of one with its arguments.
+        fields: more overrides by name. A value is an option's name, a number, a list, or, for a group, a class or a
+            function of yours, or a `functools.partial` of one with its arguments.
 
     Raises:
         ConfigError: the run cannot be trained as asked, or a class has no source that a record could identify.
@@ -330,7 +330,7 @@ def load_records(
 
 
 def _config(overrides: list[str], fields: Mapping[str, Any], config_dir: str | Path | None) -> DictConfig:
-    classes = {name: value for name, value in fields.items() if isinstance(value, (type, partial))}
+    classes = {n: v for n, v in fields.items() if isinstance(v, (type, partial)) or inspect.isfunction(v)}
     typed = {n: v if isinstance(v, str) else _value(n, v) for n, v in fields.items() if n not in classes}
     texts = [*overrides, *(f"{name}={text}" for name, text in typed.items())]
     folders = search_path(None if config_dir is None else str(config_dir))
@@ -361,7 +361,7 @@ def _class_texts(base: DictConfig, group: str, named: Any) -> Iterator[str]:
         located = bool(inspect.getsource(kind)) and kind.__module__ != "__main__"
     except (OSError, TypeError):
         located = False
-    if "<locals>" in kind.__qualname__ or not located:
+    if "<" in kind.__qualname__ or not located:  # in a function, or a lambda
         raise ConfigError(
             f"{group}: {kind.__qualname__} is not in a file that a record could identify: put it into a module, at "
             "its top, and import it from there."
@@ -369,6 +369,8 @@ def _class_texts(base: DictConfig, group: str, named: Any) -> Iterator[str]:
     present = base[group]
     for name in present or ():
         if name not in ("_target_", "_partial_", *arguments):
+            if present[name] is None:  # for Hydra there is nothing to delete
+                yield f"{group}.{name}=0"
             yield f"~{group}.{name}"
     add = "" if OmegaConf.is_config(present) else "+"
     yield f"{add}{group}._target_={kind.__module__}.{kind.__qualname__}"

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 import subprocess
 import sys
 from functools import partial
@@ -80,6 +81,31 @@ def test_values_of_python_arrive_as_they_are(train) -> None:
     config = run.record["config"]
     assert (config["seed"], run.path.is_relative_to(folder)) == (1, True)
     assert config["loss"] == {"_target_": f"{__name__}.Holding", **kept, "share": 0.5}
+
+
+class Inverted:
+    """Features: one less the pixels."""
+
+    def shape(self, image_shape: list[int]) -> list[int]:
+        return image_shape
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        return 1 - images
+
+
+def pictures() -> Any:
+    images = torch.rand(160, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    return (images[:120], torch.arange(120) % 10), (images[120:], torch.arange(40) % 10)
+
+
+def test_features_and_a_function_take_the_place_of_options(train) -> None:
+    """Their own arguments alone are left, though Hydra cannot take a null away; the command repeats the run."""
+    run = train(features=Inverted, dataset=pictures, batch_size=8)
+    config = run.record["config"]
+    assert config["features"] == {"_target_": f"{__name__}.Inverted"}
+    assert config["dataset"] == {"_target_": f"{__name__}.pictures"}
+    words = shlex.split(run.record["provenance"]["command"])[3:]
+    assert train_run(*words, "tracking=disabled", results_root=run.path.parents[2]).record == run.record
 
 
 def test_a_run_ends_where_on_epoch_says_so(train) -> None:
