@@ -163,8 +163,8 @@ def train_run(
     from runner.runs.execute import execute
 
     register()
-    place = [] if results_root is None else [f"runtime.results_root={_value('results_root', Path(results_root).expanduser())}"]
-    config = _config([*overrides, *place], fields, config_dir)
+    place = {} if results_root is None else {"runtime.results_root": Path(results_root).expanduser()}
+    config = _config([*overrides], {**place, **fields}, config_dir)
 
     def goes_on(rows: Sequence[Mapping[str, float]]) -> bool:
         return on_epoch is None or on_epoch(dict(rows[-1])) is not False
@@ -318,9 +318,11 @@ def load_records(
         as `history.test_accuracy`, whose values are lists with a number for each epoch.
 
     Raises:
-        ConfigError: there is no such scale or evaluation.
+        ConfigError: there is no such folder, scale or evaluation.
         ValueError: a file is no whole record.
     """
+    if results != RESULTS and not Path(results).expanduser().is_dir():
+        raise ConfigError(f"load_records: {results} is no folder.")
     table, splits = table_of(Path(results).expanduser()), [split.value for split in EvaluationSplit]
     for name, value, choices in (("scale", scale, options_of("scale")), ("evaluation", evaluation, splits)):
         if value is not None and value not in choices:

@@ -75,7 +75,7 @@ def test_a_constructor_may_pass_arguments_on() -> None:
     node = {"_target_": f"{__name__}.Forwarding", "reduction": "none", "label_smoothing": 0.1}
     loss = Group(OmegaConf.create({"loss": node}), "loss").build()
     assert loss.others == {"reduction": "none", "label_smoothing": 0.1}
-    with pytest.raises(ConfigError, match="activation.beta=2 is not an argument of torch.nn.Tanh. It has no arguments"):
+    with pytest.raises(ConfigError, match=r"activation\.beta=2 is not an argument of torch\.nn\.Tanh. It has no"):
         Group(OmegaConf.create({"activation": {"_target_": "torch.nn.Tanh", "beta": 2}}), "activation")
 
 
