@@ -35,6 +35,7 @@ from runner.records.options import as_typed, check_budgets, check_options, searc
 from runner.records.store import table_of
 from runner.report.listing import result_text
 from runner.terminal import nearest
+from runner.trust.sources import LIBRARIES
 
 if TYPE_CHECKING:  # both take a second to import
     import pandas as pd
@@ -360,7 +361,8 @@ def _class_texts(base: DictConfig, group: str, named: Any) -> Iterator[str]:
     if isinstance(named, partial) and named.args:
         raise ConfigError(f"{group}: name the arguments of {kind.__qualname__}, as in partial(MyLoss, beta=2).")
     try:
-        located = bool(inspect.getsource(kind)) and kind.__module__ != "__main__"
+        located = kind.__module__.partition(".")[0] in LIBRARIES
+        located = located or (bool(inspect.getsource(kind)) and kind.__module__ != "__main__")
     except (OSError, TypeError):
         located = False
     if "<" in kind.__qualname__ or not located:  # in a function, or a lambda

@@ -121,6 +121,7 @@ def test_a_run_ends_where_on_epoch_says_so(train) -> None:
         ({"seed": torch.nn.ReLU}, "seed takes no class. Groups that do: dataset, "),
         ({"activation": type("Mine", (torch.nn.Tanh,), {})}, "Mine is not in a file that a record could identify"),
         ({"loss": partial(torch.nn.CrossEntropyLoss, None)}, "name the arguments of CrossEntropyLoss"),
+        ({"loss": torch.optim.Muon}, "loss._target_=torch.optim.Muon is no torch.nn.Module"),  # it has no source there
         ({"loss": torch.nn.CrossEntropyLoss()}, "loss takes a name, a number or a class, not CrossEntropyLoss()"),
         ({"sound_epsilon": 3, "noise_multiplier": 1}, "leave noise_multiplier out"),
         ({"mechanism": choosing.Bare}, "Bare has no applied, which a mechanism needs"),
