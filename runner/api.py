@@ -10,7 +10,7 @@ Whatever is asked for wrongly raises `ConfigError` with one sentence, before wor
 """
 
 import inspect
-import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -34,6 +35,7 @@ from runner.records.options import as_typed, check_budgets, check_options, searc
 from runner.records.store import table_of
 from runner.report.listing import result_text
 from runner.terminal import nearest
+from runner.trust.sources import LIBRARIES
 
 if TYPE_CHECKING:  # both take a second to import
     import pandas as pd
@@ -148,8 +150,8 @@ def train_run(
         on_step: called after each step that is taken call by call: see `Step`.
         results_root: the folder of records and weights; by default results/yours, which git ignores.
         config_dir: a folder of your own options; conf/ of the current folder by default.
-        fields: more overrides by name. A value is an option's name, a number, a list, or, for a group, a class of
-            yours, or a `functools.partial` of one with its arguments.
+        fields: more overrides by name. A value is an option's name, a number, a list, or, for a group, a class or a
+            function of yours, or a `functools.partial` of one with its arguments.
 
     Raises:
         ConfigError: the run cannot be trained as asked, or a class has no source that a record could identify.
@@ -162,8 +164,8 @@ def train_run(
     from runner.runs.execute import execute
 
     register()
-    place = [] if results_root is None else [f"runtime.results_root='{Path(results_root).expanduser()}'"]
-    config = _config([*overrides, *place], fields, config_dir)
+    place = {} if results_root is None else {"runtime.results_root": Path(results_root).expanduser()}
+    config = _config([*overrides], {**place, **fields}, config_dir)
 
     def goes_on(rows: Sequence[Mapping[str, float]]) -> bool:
         return on_epoch is None or on_epoch(dict(rows[-1])) is not False
@@ -216,7 +218,7 @@ def run_study(
     rows = []
     for arm in compared:
         accuracies = list(arm.arm.accuracies().values())
-        interval = arm.gain and arm.gain.interval
+        interval = arm.gain and arm.gain.shown
         rows.append(
             {
                 "dataset": arm.arm.setting.dataset,
@@ -243,7 +245,7 @@ def compute_epsilon(
     examples: int | None = None,
     epochs: int | None = None,
     shuffled: bool = False,
-    accountant: Accountant | None = None,
+    accountant: Accountant | type[Accountant] | None = None,
 ) -> float:
     """Return the epsilon of DP-SGD that is trained elsewhere, by default the sound one.
 
@@ -257,7 +259,7 @@ def compute_epsilon(
         epochs: passes over the data, in place of `steps`; each has examples / batch_size steps, rounded up.
         shuffled: True if batches are parts of the shuffled data. Their epsilon has no amplification by sampling, and
             is one for neighbours of which one has a zero in place of the example.
-        accountant: one of `runner.accounting`; by default `Pld`, whose epsilon is a tight upper bound.
+        accountant: one of `runner.accounting`, or its class; by default `Pld`, whose epsilon is a tight upper bound.
 
     Raises:
         ConfigError: a number is missing, given twice or out of range.
@@ -281,7 +283,8 @@ def compute_epsilon(
             raise ValueError(f"A noise multiplier of {noise_multiplier:g} is below 0 or no number.")
     except ValueError as error:
         raise ConfigError(f"compute_epsilon: {error}") from None
-    return (accountant or Pld()).epsilon(loop.releases(noise_multiplier), delta)
+    chosen = accountant() if isinstance(accountant, type) else accountant or Pld()
+    return chosen.epsilon(loop.releases(noise_multiplier), delta)
 
 
 def load_run(run: str | Path, results: str | Path = RESULTS) -> TrainedRun:
@@ -316,9 +319,11 @@ def load_records(
         as `history.test_accuracy`, whose values are lists with a number for each epoch.
 
     Raises:
-        ConfigError: there is no such scale or evaluation.
+        ConfigError: there is no such folder, scale or evaluation.
         ValueError: a file is no whole record.
     """
+    if results != RESULTS and not Path(results).expanduser().is_dir():
+        raise ConfigError(f"load_records: {results} is no folder.")
     table, splits = table_of(Path(results).expanduser()), [split.value for split in EvaluationSplit]
     for name, value, choices in (("scale", scale, options_of("scale")), ("evaluation", evaluation, splits)):
         if value is not None and value not in choices:
@@ -328,8 +333,9 @@ def load_records(
 
 
 def _config(overrides: list[str], fields: Mapping[str, Any], config_dir: str | Path | None) -> DictConfig:
-    classes = {name: value for name, value in fields.items() if isinstance(value, (type, partial))}
-    texts = [*overrides, *(f"{name}={_value(name, value)}" for name, value in fields.items() if name not in classes)]
+    classes = {n: v for n, v in fields.items() if isinstance(v, (type, partial)) or inspect.isfunction(v)}
+    typed = {n: v if isinstance(v, str) else _value(n, v) for n, v in fields.items() if n not in classes}
+    texts = [*overrides, *(f"{name}={text}" for name, text in typed.items())]
     folders = search_path(None if config_dir is None else str(config_dir))
     with _explained():
         check_options(texts)
@@ -355,10 +361,11 @@ def _class_texts(base: DictConfig, group: str, named: Any) -> Iterator[str]:
     if isinstance(named, partial) and named.args:
         raise ConfigError(f"{group}: name the arguments of {kind.__qualname__}, as in partial(MyLoss, beta=2).")
     try:
-        located = bool(inspect.getsource(kind)) and kind.__module__ != "__main__"
+        located = kind.__module__.partition(".")[0] in LIBRARIES
+        located = located or (bool(inspect.getsource(kind)) and kind.__module__ != "__main__")
     except (OSError, TypeError):
         located = False
-    if "<locals>" in kind.__qualname__ or not located:
+    if "<" in kind.__qualname__ or not located:  # in a function, or a lambda
         raise ConfigError(
             f"{group}: {kind.__qualname__} is not in a file that a record could identify: put it into a module, at "
             "its top, and import it from there."
@@ -366,6 +373,8 @@ def _class_texts(base: DictConfig, group: str, named: Any) -> Iterator[str]:
     present = base[group]
     for name in present or ():
         if name not in ("_target_", "_partial_", *arguments):
+            if present[name] is None:  # for Hydra there is nothing to delete
+                yield f"{group}.{name}=0"
             yield f"~{group}.{name}"
     add = "" if OmegaConf.is_config(present) else "+"
     yield f"{add}{group}._target_={kind.__module__}.{kind.__qualname__}"
@@ -377,18 +386,24 @@ def _class_texts(base: DictConfig, group: str, named: Any) -> Iterator[str]:
 
 
 def _value(name: str, value: Any) -> str:
-    """Write the value of a field as an override has it; texts as they are typed.
+    """Write a value of Python, perhaps a number of NumPy's, as an override has it.
 
     Raises:
         ConfigError: it is no text, number, list or mapping, but an instance of a class, say.
     """
-    try:
-        return value if isinstance(value, str) else json.dumps(value)
-    except (TypeError, ValueError):
-        raise ConfigError(
-            f"{name} takes a name, a number or a class, not {value!r}: give the class itself, or functools.partial "
-            "with its arguments."
-        ) from None
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, str | os.PathLike):
+        return QuotedString(os.fspath(value), Quote.single).with_quotes()
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{_value(name, inner)}' for key, inner in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_value(name, inner) for inner in value)}]"
+    if value is None or isinstance(value, int | float):
+        return "null" if value is None else str(value)
+    raise ConfigError(
+        f"{name} takes a name, a number or a class, not {value!r}: give the class itself, or functools.partial "
+        "with its arguments."
+    )
 
 
 @contextmanager

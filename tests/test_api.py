@@ -3,12 +3,14 @@
 import json
 import math
 import os
+import shlex
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
@@ -16,7 +18,8 @@ from hydra.core.config_store import ConfigStore
 from hydra.version import getbase
 from packaging.version import Version
 
-from runner.api import ConfigError, Step, compute_epsilon, load_records, load_run, train_run
+from runner.accounting import Pld, Rdp, Zcdp
+from runner.api import ConfigError, Step, compute_epsilon, load_records, load_run, run_study, train_run
 from runner.config import REPOSITORY
 from runner.records.jobs import composed_values
 from tests import choosing
@@ -62,6 +65,49 @@ def test_a_class_takes_the_place_of_an_option(train) -> None:
     assert "loss._target_=torch.nn.modules.loss.CrossEntropyLoss" in run.record["provenance"]["command"]
 
 
+class Holding(torch.nn.CrossEntropyLoss):
+    """Cross-entropy that keeps its arguments."""
+
+    def __init__(self, **kept: Any) -> None:
+        super().__init__(reduction="none")
+        self.kept = kept
+
+
+def test_values_of_python_arrive_as_they_are(train) -> None:
+    """Texts that read as numbers stay texts, and NumPy's numbers are numbers, also in a folder with a quote."""
+    kept = {"text": "1", "none": "null", "quoted": "it's a \\, {", "listed": ["x y", 2.5], "named": {"a": True}}
+    folder = train.keywords["results_root"].with_name("it's")
+    run = train(seed=np.int64(1), loss=partial(Holding, **kept, share=np.float32(0.5)), results_root=folder)
+    config = run.record["config"]
+    assert (config["seed"], run.path.is_relative_to(folder)) == (1, True)
+    assert config["loss"] == {"_target_": f"{__name__}.Holding", **kept, "share": 0.5}
+
+
+class Inverted:
+    """Features: one less the pixels."""
+
+    def shape(self, image_shape: list[int]) -> list[int]:
+        return image_shape
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        return 1 - images
+
+
+def pictures() -> Any:
+    images = torch.rand(160, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    return (images[:120], torch.arange(120) % 10), (images[120:], torch.arange(40) % 10)
+
+
+def test_features_and_a_function_take_the_place_of_options(train) -> None:
+    """Their own arguments alone are left, though Hydra cannot take a null away; the command repeats the run."""
+    run = train(features=Inverted, dataset=pictures, batch_size=8)
+    config = run.record["config"]
+    assert config["features"] == {"_target_": f"{__name__}.Inverted"}
+    assert config["dataset"] == {"_target_": f"{__name__}.pictures"}
+    words = shlex.split(run.record["provenance"]["command"])[3:]
+    assert train_run(*words, "tracking=disabled", results_root=run.path.parents[2]).record == run.record
+
+
 def test_a_run_ends_where_on_epoch_says_so(train) -> None:
     run = train(on_epoch=lambda row: row["epoch"] < 1)
     assert (run.record["status"], list(run.history["epoch"])) == ("stopped", [1])
@@ -75,6 +121,7 @@ def test_a_run_ends_where_on_epoch_says_so(train) -> None:
         ({"seed": torch.nn.ReLU}, "seed takes no class. Groups that do: dataset, "),
         ({"activation": type("Mine", (torch.nn.Tanh,), {})}, "Mine is not in a file that a record could identify"),
         ({"loss": partial(torch.nn.CrossEntropyLoss, None)}, "name the arguments of CrossEntropyLoss"),
+        ({"loss": torch.optim.Muon}, "loss._target_=torch.optim.Muon is no torch.nn.Module"),  # it has no source there
         ({"loss": torch.nn.CrossEntropyLoss()}, "loss takes a name, a number or a class, not CrossEntropyLoss()"),
         ({"sound_epsilon": 3, "noise_multiplier": 1}, "leave noise_multiplier out"),
         ({"mechanism": choosing.Bare}, "Bare has no applied, which a mechanism needs"),
@@ -86,6 +133,11 @@ def test_a_wrong_request_is_one_sentence(fields, sentence: str, train) -> None:
     assert sentence in str(refusal.value)
 
 
+def test_a_scale_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Unknown scale 'smoek': choose from paper, smoke"):
+        run_study(tmp_path / "mine.yaml", scale="smoek")
+
+
 def test_epsilon_of_a_script_is_that_of_the_library() -> None:
     from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 
@@ -94,6 +146,9 @@ def test_epsilon_of_a_script_is_that_of_the_library() -> None:
     loop = {"batch_size": 10, "examples": 1_000, "epochs": 3}
     assert compute_epsilon(2.0, **loop, shuffled=True) == pytest.approx(shuffled, 1e-3)
     assert compute_epsilon(2.0, **loop) == compute_epsilon(2.0, 0.01, 300)
+    for kind in (Pld, Rdp, Zcdp):  # far beyond the noise whose square a float can hold
+        least = compute_epsilon(1e100, 0.01, 300, accountant=kind())
+        assert compute_epsilon(1e300, 0.01, 300, accountant=kind) == least
 
 
 @pytest.mark.parametrize(
@@ -104,7 +159,8 @@ def test_epsilon_of_a_script_is_that_of_the_library() -> None:
         ({"batch_size": 256, "steps": 3}, "Give both the batch size and the number of examples"),
         ({"steps": 3}, "or the sampling rate in place of both"),
         ({"batch_size": 256, "examples": 100, "steps": 3}, "A batch size of 256 is more than 100 examples."),
-        ({"sampling_rate": 0.01, "steps": 2.5}, "A number of steps of 2.5 is no whole number from 1 up."),
+        ({"sampling_rate": 0.01, "steps": 2.5}, "A number of steps of 2.5 is no whole number from 1 to 1e+15."),
+        ({"sampling_rate": 1e-300, "epochs": 3}, "These are more than 1e+15 steps"),
         ({"batch_size": 10, "examples": 1_000, "epochs": 1, "delta": 0.001}, "so large a δ allows publishing"),
     ],
 )
@@ -122,6 +178,8 @@ def test_records_are_a_table_with_a_row_for_each_run(train) -> None:
     for unknown in ({"scale": "smok"}, {"evaluation": "tests"}):
         with pytest.raises(ConfigError, match=r"there is no \w+ '\w+'. Did you mean \w+\?"):
             load_records(folder, **unknown)
+    with pytest.raises(ConfigError, match="nowhere is no folder"):
+        load_records(folder / "nowhere")
     assert set(table.index) == {run.run_id for run in runs}
     row = table.loc[runs[0].run_id]
     assert (row["activation"], row["clipping.norm"], row["test_accuracy"]) == ("Tanh", 1.0, runs[0].accuracy)

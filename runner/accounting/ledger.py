@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import dp_accounting
+import numpy as np
 from dp_accounting import gaussian_mechanism
 from scipy import stats
 
@@ -96,6 +97,9 @@ def gaussian(noise_multiplier: float, sampling_rate: float | None = None) -> dp_
     return noise if sampling_rate is None else dp_accounting.PoissonSampledDpEvent(sampling_rate, noise)
 
 
+_MOST = 10**15  # steps and examples; the counts of SciPy and NumPy have 63 bits
+
+
 class TrainingLoop(NamedTuple):
     """How DP-SGD draws batches.
 
@@ -161,8 +165,8 @@ def training_loop(
         raise ValueError("Give the number of epochs or of steps.")
     whole = {"batch size": batch_size, "number of examples": examples, "number of steps": steps}
     for name, value in {**whole, "number of epochs": epochs}.items():
-        if value is not None and not (math.isfinite(value) and value >= 1 and value == int(value)):
-            raise ValueError(f"A {name} of {value} is no whole number from 1 up.")
+        if value is not None and not (1 <= value <= _MOST and value == int(value)):
+            raise ValueError(f"A {name} of {value} is no whole number from 1 to {_MOST:.0e}.")
     if batch_size is not None and examples is not None:
         if batch_size > examples:
             raise ValueError(f"A batch size of {batch_size} is more than {examples} examples.")
@@ -171,8 +175,10 @@ def training_loop(
         assert sampling_rate is not None
         if not 0 < sampling_rate <= 1:
             raise ValueError(f"A sampling rate of {sampling_rate:g} is not above 0 and at most 1.")
-        in_epoch = math.ceil(round(1 / sampling_rate, 6))
+        in_epoch = math.ceil(round(min(1 / sampling_rate, 2 * _MOST), 6))
     count = int(steps) if epochs is None and steps is not None else int(epochs or 0) * in_epoch
+    if count > _MOST:
+        raise ValueError(f"These are more than {_MOST:.0e} steps, too many to account for.")
     return TrainingLoop(sampling_rate, count, math.ceil(count / in_epoch) if shuffled else None)
 
 
@@ -191,6 +197,7 @@ def check_delta(delta: float, examples: int | None = None) -> None:
 
 _LARGEST_EXACT_MU = 1e3
 _NO_NOISE = 1e-9  # a noise multiplier that hides nothing; far below it, 1 / noise^2 overflows
+_MOST_NOISE = 1e100  # more is charged as this, as noise^2 would overflow
 
 
 class SampledGaussian(NamedTuple):
@@ -241,7 +248,7 @@ def _parameters(event: dp_accounting.DpEvent) -> tuple[float, float]:
         noise_multiplier = float(inner.noise_multiplier)
         if not noise_multiplier >= 0:
             raise ValueError(f"Expected a noise multiplier >= 0, got {noise_multiplier} in {event!r}.")
-        return q, noise_multiplier
+        return q, noise_multiplier if noise_multiplier == math.inf else min(noise_multiplier, _MOST_NOISE)
     raise ValueError(
         f"Expected Gaussian, Poisson-sampled Gaussian, NonPrivate or NoOp events as releases, got {event!r}."
     )
@@ -259,7 +266,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return 0.0
     if mu > _LARGEST_EXACT_MU:
         return mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta))
-    return float(gaussian_mechanism.get_epsilon_gaussian(1 / mu, delta))
+    with np.errstate(divide="ignore"):  # it takes the logarithm of a difference that may be zero
+        return float(gaussian_mechanism.get_epsilon_gaussian(1 / mu, delta))
 
 
 def counting_epsilon(mechanisms: Sequence[SampledGaussian], delta: float) -> float:

@@ -99,18 +99,22 @@ class Group:
         # For a dataclass, check the class: each base's annotations have to be evaluated in the module of that base.
         init = inspect.isclass(self.target) and not is_dataclass(self.target)
         hints = typing.get_type_hints(self.target.__init__ if init else self.target)
-        defaults = {name: p.default for name, p in inspect.signature(self.target).parameters.items()}
+        # A module without a constructor of its own has that of all modules, which refuses every argument.
+        bare = init and self.target.__init__ is nn.Module.__init__
+        parameters = () if bare else inspect.signature(self.target).parameters.values()
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        defaults = {p.name: p.default for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
         for name, value in ((str(key), v) for key, v in self.node.items()):
             if name == "_target_":
                 continue
-            if name not in (*defaults, "_partial_"):
+            if name not in (*defaults, "_partial_") and not takes_any:
                 settable = [argument for argument in defaults if argument not in _PASSED]
                 choices = nearest(name, settable) if settable else "It has no arguments."
                 raise ConfigError(
                     f"{self.name}.{name}={value} is not an argument of {self.node._target_}. {choices} If the "
                     f"experiment sets {self.name}.{name}, add ~{self.name}.{name}."
                 )
-            expected = bool if name == "_partial_" else _type_of(hints.get(name), defaults[name])
+            expected = bool if name == "_partial_" else _type_of(hints.get(name), defaults.get(name))
             try:
                 converted = OmegaConf.select(OmegaConf.merge(_schema(name, expected), {name: value}), name)
             except OmegaConfBaseException as error:

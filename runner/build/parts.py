@@ -197,6 +197,8 @@ def _check_weights(objective: Objective) -> None:
     for name, parameter in objective.named_parameters():
         if isinstance(parameter, nn.UninitializedParameter):
             raise ConfigError(f"architecture: {name} gets its shape in the first pass: use a layer that is not lazy.")
+        if not parameter.is_leaf:
+            raise ConfigError(f"architecture: {name} of a copy is no parameter, as by torch.jit.script: leave it out")
         if not parameter.numel():
             shape = tuple(parameter.shape)
             raise ConfigError(f"architecture: {name} has the shape {shape}, so no weight: give each layer a unit.")

@@ -231,8 +231,8 @@ def noise_multiplier_of(
         return float(noise_multiplier)
     if sound is None and noise_multiplier is not None:
         raise ConfigError(
-            "Set noise_multiplier or target_epsilon, not both: one follows from the other "
-            "(target_epsilon=3 noise_multiplier=null, say)."
+            "Set noise_multiplier or target_epsilon, not both: one follows from the other, so give null to one of them "
+            "(target_epsilon=null, say)."
         )
     trial = mechanism(1.0)  # raises if the other settings do not allow noise
     if sound is None:

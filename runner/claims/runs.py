@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from runner.claims.statistics import Spread, typical
-from runner.config import PAPER, RESULTS, options_of
+from runner.config import PAPER, RESULTS, ConfigError, options_of
 from runner.records.files import record_path, results_folder, stopped_path, upper_bound
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.store import record_of, stored
@@ -281,16 +281,16 @@ class Evidence:
 
 
 def check_scale(scale: str) -> None:
-    """Raise a ValueError, which lists the scales, if there is no such scale."""
+    """Raise a ConfigError, which lists the scales, if there is no such scale."""
     if scale not in (scales := options_of("scale")):
-        raise ValueError(f"Unknown scale {scale!r}: choose from {', '.join(scales)}.")
+        raise ConfigError(f"Unknown scale {scale!r}: choose from {', '.join(scales)}.")
 
 
 def folder_of(scale: str, results_root: Path | None = None) -> Path:
     """Return the folder of a scale's results, by the rule that the runs themselves follow.
 
     Raises:
-        ValueError: there is no such scale.
+        ConfigError: there is no such scale.
     """
     check_scale(scale)
     root = RESULTS if results_root is None else results_root

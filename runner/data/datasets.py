@@ -130,6 +130,12 @@ class OwnDataset:
         absent = {what: classes.nonzero().flatten().tolist() for what, classes in without.items()}
         notes = [*getattr(self.own, "notes", ())]
         notes += [f"{self.classes} classes, of which {_some(some)} no {what}" for what, some in absent.items() if some]
+        first, second = ([hash(image.tobytes()) for image in split.images.numpy()] for split in both.values())
+        seen = set(first)
+        if copies := len(first) - len(seen):
+            notes.append(f"{copies:,} training images are copies of others, and ε protects a single copy")
+        if tested := sum(image in seen for image in second):
+            notes.append(f"{tested:,} of {len(second):,} test images are training images, too, so accuracy is too high")
         ranges: dict[str, list[str]] = {}
         for name, split in both.items():
             lowest, highest = (float(number) for number in split.images.aminmax())

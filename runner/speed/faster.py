@@ -38,7 +38,8 @@ def _replaced(module: nn.Module, fast: dict[nn.Module, nn.Module]) -> nn.Module:
     """Replace layers. `fast` maps each to its fast one, so that one which is called twice stays one layer."""
     kind = _fast_kind(module)
     if kind is None:
-        return replace_parts(module, {name: part and _replaced(part, fast) for name, part in module._modules.items()})
+        parts = {name: part if part is None else _replaced(part, fast) for name, part in module._modules.items()}
+        return replace_parts(module, parts)
     if module not in fast:
         fast[module] = kind.__new__(kind)
         fast[module].__dict__.update(module.__dict__)
@@ -72,7 +73,7 @@ def pool_first(module: nn.Module, *, chain: bool = True) -> nn.Module:
         module.inplace = False  # type: ignore[assignment]
     chain = chain and (type(module) is nn.Sequential or isinstance(module, Objective))
     # Not named_children(), which leaves out a module that is there before.
-    parts = [(name, part and pool_first(part, chain=chain)) for name, part in module._modules.items()]
+    parts = [(name, part if part is None else pool_first(part, chain=chain)) for name, part in module._modules.items()]
     if chain and type(module) is nn.Sequential:
         for i in range(len(parts) - 1):
             if is_monotone(parts[i][1]) and type(parts[i + 1][1]) is nn.MaxPool2d:

@@ -166,7 +166,7 @@ def read(path: Path) -> Study:
     front, factorial = method.get("objective") == "front", _flag(content, "factorial", False)
     trials, line = f"a number of trials from 1 to {_MOST:,}", "a text in one line, without | < > [ ]"
     seeds = f"a number of seeds from 2 to {_MOST:,}, or a list of different ones from 0"
-    epsilons = "numbers > 0 of at most six digits, each once"
+    epsilons = "numbers > 0 of at most five digits, each once"
     study = Study(
         name=path.stem,
         path=path,
@@ -429,8 +429,8 @@ def _number(entry: Entry) -> float | None:
 
 
 def _epsilon(entry: Entry) -> float | None:
-    number = _number(entry)
-    return number if number is not None and number >= 1 / _LARGEST and float(f"{number:g}") == number else None
+    number = _number(entry)  # records have five digits of an epsilon, rounded up: more could never be met
+    return number if number is not None and number >= 1 / _LARGEST and float(f"{number:.5g}") == number else None
 
 
 def _whole(entry: Entry, least: int, most: int = _MOST) -> int | None:

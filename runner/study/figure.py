@@ -58,7 +58,7 @@ def draw(study: Study, arms: Sequence[Compared], measured: Sequence[Effect]) -> 
 
 def _ends(gain: Estimate) -> tuple[float, float]:
     """Return the ends of what is drawn of a gain: its seeds and its interval."""
-    values = [*gain.by_seed, *([gain.interval.low, gain.interval.high] if gain.interval else [])]
+    values = [*gain.by_seed, *([gain.shown.low, gain.shown.high] if gain.shown else [])]
     return min(values), max(values)
 
 
@@ -73,14 +73,14 @@ def _gains(axes: "Axes", rows: Sequence[tuple[str, Estimate | None]]) -> None:
             edge, marker, side, inwards = (left, "<", "left", 8) if gain.value < 0 else (right, ">", "right", -8)
             axes.plot(edge, y, marker, color=_COLOUR, markersize=8, clip_on=False)
             ends = (difference_text(end, "%", None) for end in (min(gain.by_seed), max(gain.by_seed)))
-            text = f"{difference_text(gain.value, '%', gain.interval)}\nseeds {' to '.join(ends)}"
+            text = f"{difference_text(gain.value, '%', gain.shown)}\nseeds {' to '.join(ends)}"
             style: Any = {"xytext": (inwards, 0), "textcoords": "offset points", "fontsize": 8}
             axes.annotate(text, (edge, y), color=_COLOUR, backgroundcolor="white", ha=side, va="center", **style)
             continue
         axes.plot(gain.by_seed, [y] * len(gain.by_seed), "o", color=_COLOUR, markersize=4, alpha=0.6, zorder=4)
         axes.plot(gain.value, y, "D", color=_COLOUR, markersize=6, markeredgecolor="black")
-        if gain.interval:
-            axes.plot([gain.interval.low, gain.interval.high], [y, y], color=_COLOUR, linewidth=2.5)
+        if gain.shown:
+            axes.plot([gain.shown.low, gain.shown.high], [y, y], color=_COLOUR, linewidth=2.5)
     axes.set_yticks(range(len(rows)), [fill(name, _NAME) for name, _ in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.axvline(0, color="black", linewidth=0.8)

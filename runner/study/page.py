@@ -410,12 +410,12 @@ def _sums(study: Study, measured: Sequence[Effect]) -> Table:
     for place, sums in sums_of(measured).items():
         ratio, less = sums[LEFT], sums[LESS]
         text = f"{ratio.value:.2f}" if ratio else "–"
-        text += f" [{ratio.interval.low:.2f}, {ratio.interval.high:.2f}]" if ratio and ratio.interval else ""
+        text += f" [{ratio.shown.low:.2f}, {ratio.shown.high:.2f}]" if ratio and ratio.shown else ""
         if less is None:
             answer = "not run"
-        elif less.interval is None:
-            answer = "one seed cannot tell"
-        elif less.interval.low <= 0 <= less.interval.high:
+        elif less.shown is None:
+            answer = "one seed cannot tell" if less.interval is None else "seeds that all agree cannot tell"
+        elif less.shown.low <= 0 <= less.shown.high:
             answer = "yes, as far as these runs tell"
         else:
             answer = f"no, together they gain {'more' if less.value > 0 else 'less'}"

@@ -42,6 +42,7 @@ from runner.networks.objective import Objective, fresh_copy
 
 COMPARED = 4  # examples of the first batch, evenly spread over it
 _AGREE, _NOTHING = 1e-3, 1e-7  # tolerance: relative to the largest of the compared results, and absolute
+_SAME = 1e-6  # the relative one for the same call again, which a slow running mean changes little
 _REASONS = (  # a part of PyTorch's message, and what it means
     (
         (".item()", "data pointer", "dynamic shape"),
@@ -170,7 +171,7 @@ class Mapped:
                 with _seeded(examples):
                     alone.append(self._result_alone(shared, examples, index))
             expected = _rows(_stacked(alone[:-1]))
-            if _differ(_rows(_stacked([alone[-1], *alone[1:-1]])), expected):
+            if _differ(_rows(_stacked([alone[-1], *alone[1:-1]])), expected, _SAME):
                 raise self._error(f"its result for an example depends on the examples before: {_KEEPS}")
             if self.rate is not None:
                 return True
@@ -322,11 +323,11 @@ def _rows(results: Any) -> list[Tensor]:
     return [torch.cat([as_rows(t).double() for t in part if t.is_floating_point()], dim=1) for part in parts]
 
 
-def _differ(results: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+def _differ(results: Sequence[Tensor], expected: Sequence[Tensor], relative: float = _AGREE) -> bool:
     for rows, references in zip(results, expected, strict=True):
         distances = torch.where(references.isfinite(), rows - references, 0).norm(dim=1)
         scale = references.nan_to_num(0.0, 0.0, 0.0).norm(dim=1).max()
-        if not distances.max() <= _AGREE * scale + _NOTHING:  # a NaN in the mapped result alone is a difference
+        if not distances.max() <= relative * scale + _NOTHING:  # a NaN in the mapped result alone is a difference
             return True
     return False
 

@@ -62,6 +62,23 @@ def test_a_class_of_another_group_is_refused(group: str, target: str) -> None:
         Group(OmegaConf.create({group: {"_target_": target}}), group)
 
 
+class Forwarding(torch.nn.CrossEntropyLoss):
+    """Passes what it does not know on."""
+
+    def __init__(self, **others: Any) -> None:
+        super().__init__(**others)
+        self.others = others
+
+
+def test_a_constructor_may_pass_arguments_on() -> None:
+    """One without a constructor of its own has no arguments, and is not said to have `args` and `kwargs`."""
+    node = {"_target_": f"{__name__}.Forwarding", "reduction": "none", "label_smoothing": 0.1}
+    loss = Group(OmegaConf.create({"loss": node}), "loss").build()
+    assert loss.others == {"reduction": "none", "label_smoothing": 0.1}
+    with pytest.raises(ConfigError, match=r"activation\.beta=2 is not an argument of torch\.nn\.Tanh. It has no"):
+        Group(OmegaConf.create({"activation": {"_target_": "torch.nn.Tanh", "beta": 2}}), "activation")
+
+
 @pytest.mark.parametrize(
     ("text", "target", "message"),
     [

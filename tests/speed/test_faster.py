@@ -81,6 +81,21 @@ def test_other_layers_stay(plain: nn.Module) -> None:
     assert faster(plain) is plain
 
 
+class Listed(nn.Module):
+    """A layer inside a module that has a length, as what `torch.compile` returns has one, which raises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Tanh()
+
+    def __len__(self) -> int:
+        raise TypeError("Listed does not support len()")
+
+
+def test_a_module_without_a_truth_value_is_made_faster() -> None:
+    assert isinstance(faster(nn.Sequential(Listed()))[0].inner, FastTanh)  # type: ignore[index]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tanh_is_off_by_the_rounding_of_one(kernels: str, dtype: torch.dtype) -> None:
     x = torch.cat(

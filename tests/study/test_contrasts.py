@@ -2,12 +2,27 @@
 
 import math
 from itertools import combinations, product
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from runner.study.outcome import ALL, LESS, SUM, cells_alone, errors_left, estimate, holm, weights_of, weights_of_sums
+from runner.study.outcome import (
+    ALL,
+    LEFT,
+    LESS,
+    SUM,
+    Effect,
+    cells_alone,
+    errors_left,
+    estimate,
+    holm,
+    weights_of,
+    weights_of_sums,
+)
+from runner.study.page import _sums
 
 ERROR = 0.05  # the probability of any wrong word
 GAIN = {"arm": 1.0, "first": -1.0}
@@ -30,6 +45,17 @@ def test_without_a_spread_nothing_is_decided() -> None:
     for arm in ([82.0], [82.0, 82.0]):
         contrast = gain_of(arm, [81.0] * len(arm))
         assert (contrast.p, contrast.seeds_to_decide(1)) == (1.0, None)
+
+
+def test_sums_of_seeds_that_agree_decide_nothing() -> None:
+    """Two seeds with the same gains, as a small test set has: no interval is shown, in no column."""
+    cells = {(): 80.0, ("a",): 81.0, ("b",): 81.0, ("a", "b"): 81.5}
+    accuracies = {("a" in cell, "b" in cell): {1: value, 2: value} for cell, value in cells.items()}
+    sums = {name: estimate(accuracies, weights) for name, weights in weights_of_sums(2).items()}
+    sums[LEFT] = errors_left(accuracies, 2)
+    study: Any = SimpleNamespace(arms=[SimpleNamespace(name="plain")])
+    (row,) = _sums(study, [Effect(("MNIST", "3"), name, contrast) for name, contrast in sums.items()]).rows
+    assert row == ["MNIST", "3", "+2.00", "+1.50", "−0.50", "seeds that all agree cannot tell", "1.02"]
 
 
 def test_holm_by_hand() -> None:

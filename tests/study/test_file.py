@@ -98,10 +98,11 @@ def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
         (("seeds: 5", "finding: {text: By, decided: two}"), "line 7: finding.decided: expected the number of arms"),
         (("seeds: 5", "seed: 5"), "line 7: seed: there is no key 'seed' here. Did you mean seeds?"),
         (("seeds: 5", "seeds: 1"), "line 7: seeds: expected a number of seeds from 2 to 10,000"),
-        (("epsilon: [1, 3]", "epsilon: [1, -3]"), "line 6: epsilon: expected numbers > 0 of at most six digits"),
+        (("epsilon: [1, 3]", "epsilon: [1, -3]"), "line 6: epsilon: expected numbers > 0 of at most five digits"),
+        (("epsilon: [1, 3]", "epsilon: 0.333333"), "line 6: epsilon: expected numbers > 0 of at most five digits"),
         (
             ("epsilon: [1, 3]", "epsilon: [3, 3]"),
-            "line 6: epsilon: expected numbers > 0 of at most six digits, each once, got [3, 3].",
+            "line 6: epsilon: expected numbers > 0 of at most five digits, each once, got [3, 3].",
         ),
         (("clipping=psac", "psac"), "line 4: arms.DP-PSAC: 'psac' is no override: write name=value"),
         (("clipping=psac", "clipping=psac seed=3"), "line 4: arms.DP-PSAC: seed=3 is set by the study: use seeds."),

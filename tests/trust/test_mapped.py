@@ -184,7 +184,14 @@ def keeps_in_class(network: Any, h: Tensor) -> Tensor:
     return shifted
 
 
+def keeps_slowly(network: Any, h: Tensor) -> Tensor:
+    """Divides by a running mean of which an example is a ten-thousandth."""
+    KEPT[:] = [0.9999 * (KEPT[0] if KEPT else torch.tensor(1.0)) + 1e-4 * h.detach().norm().item()]
+    return h / KEPT[0].item()
+
+
 REFUSED: dict[str, tuple[Between, str]] = {
+    "a slow mean in a global": (keeps_slowly, "depends on the examples before"),
     "a rule for vmap that mixes": (lambda n, h: Mixing.apply(h), "is not the result of that example alone"),
     "a global": (keeps_global, "depends on the examples before"),
     "a class": (keeps_in_class, "keeps something outside of its own attributes"),

@@ -85,9 +85,17 @@ class Lazy(coupling.Plain):
         self.first = nn.LazyLinear(16)
 
 
+class Scripted(coupling.Plain):
+    def __init__(self, **arguments: object) -> None:
+        super().__init__(**arguments)  # type: ignore[arg-type]
+        self.first = torch.jit.script(self.first)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("Scripted", r"architecture: network\.first\.\w+ of a copy is no parameter, as by torch\.jit\.script"),
         ("Cast", "has type torch.bfloat16: weights have to be float32 or float64"),
         ("Lazy", "gets its shape in the first pass"),
     ],
