@@ -39,11 +39,13 @@ _KEYS = (
     *("title", "base", "arms", "factorial", "baseline", "datasets", "epsilon", "seeds", "search", "trials", "equal"),
     *("widen", "finding", "remarks"),
 )
+_COLUMNS = ("study", "dataset", "epsilon", "arm", "seeds", "trials", "parts", "answer")  # that choose a row of a table
 _RANGE = ("from", "to", "log", "integer", "times")
 _METHOD = {"sampler": SAMPLERS, "prune": ("hyperband",), "objective": ("accuracy", "front")}
 _SET_BY_STUDY = {  # fields that a study sets itself, and what to use in their place
     **{"dataset": ": use datasets", "seed": ": use seeds", "evaluation": "", "scale": ": use --scale"},
-    **dict.fromkeys(("runtime", "tracking"), ": use the command line"),
+    **dict.fromkeys(("runtime", "tracking", "hydra"), ": use the command line"),
+    "sweeps": "",
     **dict.fromkeys(("accountant", "target_epsilon", "max_epsilon", "sound_epsilon"), ": use epsilon"),
 }
 
@@ -255,7 +257,7 @@ def _overrides(entry: Entry, *, front: bool = False) -> tuple[str, ...]:
         raise entry.wrong(f"{entry.text!r}: {error}") from error
     for word in words:
         name, equals, _ = word.partition("=")
-        top = name.lstrip("+~").partition(".")[0]
+        top = re.split(r"[./]", name.lstrip("+~"))[0]
         if not equals and not word.startswith("~"):
             raise entry.wrong(f"{word!r} is no override: write name=value, such as clipping=flat")
         if top in _SET_BY_STUDY and (word != "target_epsilon=null" or entry.name == "base"):
@@ -340,6 +342,8 @@ def _finding(study: str, entry: Entry) -> Statement | None:
     _flag(entry.content, "readme", False)
     if not isinstance(numbers.content, dict) or not all(isinstance(n.content, dict) for n in numbers.content.values()):
         raise numbers.wrong("expected the fields of a row for each name")
+    for number in numbers.entries.values():
+        _check_names(number, _COLUMNS)
     try:
         parsed = [field for _, *field in Formatter().parse(text.text) if field[0] is not None]
     except ValueError as error:

@@ -71,6 +71,11 @@ def test_two_data_sets_of_one_name_are_refused(tmp_path: Path) -> None:
         settings_of(parsed, extra=search_path(str(tmp_path / "options")))
 
 
+def test_several_values_in_one_arm_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"line 1: arms\.two: .*relu,elu': make each value an arm, or list"):
+        settings_of(study(tmp_path, "arms: {tanh: activation=tanh, two: 'activation=relu,elu'}"))
+
+
 def test_the_arms_of_a_factorial_are_all_combinations(tmp_path: Path) -> None:
     text = "factorial: true\narms: {tanh: [activation=relu, activation=tanh], AUTO-S: clipping=automatic}"
     parsed = study(tmp_path, text)
@@ -126,6 +131,8 @@ def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
         (("seeds: 5", "remarks: []"), "line 7: remarks: expected sentences, each once, got []."),
         (("seeds: 5", 'finding: {text: "By {x}"}'), "line 7: finding.text: numbers has no 'x'."),
         (("seeds: 5", 'finding: {text: "By {x}", numbers: {x: {arm: DP-PSC}}}'), "x: there is no arm 'DP-PSC' here."),
+        (("seeds: 5", "finding: {text: By, numbers: {x: {amr: DP-PSAC}}}"), "there is no key 'amr' here. Did you mean"),
+        (("clipping=psac", "clipping=psac hydra/launcher=x"), "hydra/launcher=x is set by the study: use the command"),
         (("seeds: 5", "title: \x00"), "line 7: no valid YAML: "),
         (("mnist_tanh", "mnist_tanh noise_multiplier=1"), "line 1: base: noise_multiplier=1 is not for all arms"),
         (("DP-PSAC:", "' ':"), "line 2: arms: expected a name in one line for each arm, got ' '"),
