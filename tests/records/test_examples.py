@@ -195,6 +195,7 @@ def test_what_is_unusual_is_said_once(listed: Listed, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err.splitlines() == [
         "dataset: Items draws its images at random. This is applied once, at reading, so every epoch sees the same "
         "draw: use augmentation for views that change.",
+        "dataset: 7 of 20 test images are training images, too, so accuracy is too high.",
         "dataset: training images have numbers from 0.02564 to 1.487, and are used as they are, although other parts "
         "expect pixels of 0 to 1.",
         "dataset: test images have numbers from 0 to 0.4872, where white is 1: whole numbers are divided by 255, or by "
