@@ -1,7 +1,6 @@
 """Fixtures of all tests: small configs, composed without Hydra's command line, and fabricated records of real jobs."""
 
 import copy
-import fcntl
 import math
 import os
 import shutil
@@ -90,13 +89,17 @@ def composed(tmp_path: Path) -> Compose:
 
 
 @pytest.fixture(scope="session")
-def listed_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Compose all sweeps for the cache of configs. Processes beside this one wait and find them there."""
-    from runner.report.leaderboard.entries import planned_jobs
+def listed_runs() -> None:
+    """List all sweeps for the cache of configs. Each process begins at another one, so that they share the work."""
+    from runner.config import REPOSITORY
+    from runner.records.jobs import sweep_jobs
 
-    with (tmp_path_factory.getbasetemp().parent / "runs.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        planned_jobs()
+    folder = REPOSITORY / "sweeps"
+    sweeps = sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.glob("*/*.yaml"))
+    worker, count = (os.environ.get(f"PYTEST_XDIST_WORKER{part}", "") for part in ("", "_COUNT"))
+    first = int(worker.removeprefix("gw") or 0) * len(sweeps) // int(count or 1)
+    for sweep in (*sweeps[first:], *sweeps[:first]):
+        sweep_jobs(sweep)
 
 
 @pytest.fixture
