@@ -53,7 +53,7 @@ _PLAIN_CLASSES = {  # of plain DP-SGD, by config group
     "clipping": "runner.clipping.Flat",
     "features": "runner.data.features.Pixels",
     "optimizer": "torch.optim.SGD",
-    **dict.fromkeys(("averaging", "augmentation", "init")),
+    **dict.fromkeys(("averaging", "augmentation", "init", "screening", "mechanism", "constraint")),
 }
 
 
