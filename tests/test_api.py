@@ -154,14 +154,15 @@ def test_epsilon_of_a_script_is_that_of_the_library() -> None:
 @pytest.mark.parametrize(
     ("numbers", "sentence"),
     [
-        ({"sampling_rate": 2, "steps": 3}, "A sampling rate of 2 is not above 0 and at most 1."),
+        ({"sampling_rate": 2, "steps": 3}, "A sampling rate of 2 is not from 1e-15 to 1."),
         ({"sampling_rate": 0.01, "steps": 3, "epochs": 3}, "Give the number of epochs or of steps."),
         ({"batch_size": 256, "steps": 3}, "Give both the batch size and the number of examples"),
         ({"steps": 3}, "or the sampling rate in place of both"),
         ({"batch_size": 256, "examples": 100, "steps": 3}, "A batch size of 256 is more than 100 examples."),
         ({"sampling_rate": 0.01, "steps": 2.5}, "A number of steps of 2.5 is no whole number from 1 to 1e+15."),
-        ({"sampling_rate": 1e-300, "epochs": 3}, "These are more than 1e+15 steps"),
-        ({"batch_size": 10, "examples": 1_000, "epochs": 1, "delta": 0.001}, "so large a δ allows publishing"),
+        ({"sampling_rate": 1e-300, "epochs": 3}, "A sampling rate of 1e-300 is not from 1e-15 to 1."),
+        ({"sampling_rate": 1e-14, "epochs": 300}, "These are more than 1e+15 steps"),
+        ({"batch_size": 10, "examples": 1_000, "epochs": 1, "delta": 0.001}, "so large a δ allows publishing one of"),
     ],
 )
 def test_a_script_of_impossible_numbers_is_refused(numbers: dict[str, Any], sentence: str) -> None:

@@ -13,6 +13,8 @@ import numpy as np
 from dp_accounting import gaussian_mechanism
 from scipy import stats
 
+from runner.terminal import number
+
 Releases: TypeAlias = tuple[tuple[dp_accounting.DpEvent, int], ...]
 """(event, how many times), equal events merged, in order of first appearance."""
 
@@ -144,7 +146,7 @@ def training_loop(
     """Return the loop that these numbers describe. An epoch has examples / batch size steps, rounded up, as loaders do.
 
     Args:
-        sampling_rate: in (0, 1], in place of the batch size and the number of examples.
+        sampling_rate: from 1e-15 to 1, in place of the batch size and the number of examples.
         batch_size: the expected one, if batches are Poisson samples.
         examples: the number of training examples.
         steps: the number of batches, in place of epochs.
@@ -173,26 +175,32 @@ def training_loop(
         sampling_rate, in_epoch = batch_size / examples, math.ceil(examples / batch_size)
     else:
         assert sampling_rate is not None
-        if not 0 < sampling_rate <= 1:
-            raise ValueError(f"A sampling rate of {sampling_rate:g} is not above 0 and at most 1.")
-        in_epoch = math.ceil(round(min(1 / sampling_rate, 2 * _MOST), 6))
-    count = int(steps) if epochs is None and steps is not None else int(epochs or 0) * in_epoch
+        if not 1 / _MOST <= sampling_rate <= 1:
+            raise ValueError(f"A sampling rate of {sampling_rate:g} is not from {1 / _MOST:g} to 1.")
+        in_epoch = math.ceil(round(1 / sampling_rate, 6))
+    count = int(steps or (epochs or 0) * in_epoch)
     if count > _MOST:
         raise ValueError(f"These are more than {_MOST:.0e} steps, too many to account for.")
     return TrainingLoop(sampling_rate, count, math.ceil(count / in_epoch) if shuffled else None)
 
 
 def check_delta(delta: float, examples: int | None = None) -> None:
-    """Refuse a delta that is no probability, or that allows publishing one of so many examples.
+    """Check that a delta is a probability, and not so large that it allows publishing one of the training examples.
+
+    Publishing every example with probability delta, independently of the others, is (0, delta)-differentially private,
+    and publishes delta N examples in the mean: from a delta of 1/N, no epsilon protects all of them (Dwork and Roth,
+    The Algorithmic Foundations of Differential Privacy, 2014, section 2.3).
 
     Raises:
-        ValueError: it is so.
+        ValueError: it is not.
     """
     if not 0 < delta < 1:
-        raise ValueError(f"A δ of {delta:g} is not above 0 and below 1.")
+        raise ValueError(f"delta={delta:g} is not above 0 and below 1.")
     if examples is not None and delta * examples >= 1:
-        text = f"A δ of {delta:g} is not below 1/N for N = {examples:,}"
-        raise ValueError(f"{text}: so large a δ allows publishing an example.")
+        raise ValueError(
+            f"delta={delta:g} is not below 1/N for N = {examples:,} training examples: so large a δ allows publishing "
+            f"one of them. Choose less than {number(1 / examples, bound='lower')}."
+        )
 
 
 _LARGEST_EXACT_MU = 1e3

@@ -15,7 +15,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from runner.accounting import Pld, calibrate_noise_multiplier, epsilon_by, last_within, sound_epsilon
+from runner.accounting import Pld, calibrate_noise_multiplier, check_delta, epsilon_by, last_within, sound_epsilon
 from runner.accounting.calibration import LARGEST_NOISE, PATIENCE, Accountant
 from runner.build import parts
 from runner.build.groups import check_groups, refusing
@@ -28,7 +28,7 @@ from runner.gradients import Engine, Objective, fresh_copy, unknown
 from runner.gradients.interface import OrdinaryPass
 from runner.mechanism.dp_sgd import Mechanism, Normalization, Scheduled
 from runner.mechanism.normal import derived_seed
-from runner.terminal import Line, number
+from runner.terminal import Line
 from runner.training.diagnostics import diagnostics
 from runner.training.run import NotCapturableError, Run
 from runner.training.updates import UpdateRule
@@ -103,14 +103,8 @@ def _prepared(config: DictConfig) -> Run:
                 clipping.sum_contributions(ordinary, examples.images, examples.targets)
         mechanism = noised(noise_multiplier_of(config, accountant, noised, rule, normalization))
         delta: float = config.delta
-        # Publishing every example with probability delta, independently of the others, is (0, delta)-differentially
-        # private, and publishes delta N examples in the mean: from a delta of 1/N, no epsilon protects all of them
-        # (Dwork and Roth, The Algorithmic Foundations of Differential Privacy, 2014, section 2.3).
-        if mechanism.private and delta * mechanism.examples >= 1:
-            raise ValueError(
-                f"delta={delta:g} is not below 1/N for N = {mechanism.examples:,} training examples: so large a δ "
-                f"allows publishing one of them. Choose less than {number(1 / mechanism.examples, bound='lower')}."
-            )
+        if mechanism.private:
+            check_delta(delta, mechanism.examples)
         mechanism.check(clipping, objective, examples.images, examples.targets)
         if rule.takes_back and isinstance(mechanism, Scheduled):
             raise ValueError("screening: kept steps are charged alike, so the noise has to be the same at all steps.")

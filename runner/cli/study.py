@@ -299,7 +299,7 @@ def _setting(dataset: str, method: str, epsilon: float, extra: Sequence[str]) ->
     words = shlex.split((rows[bounds[0]] or {})["command"])[3:]
     typed = [text for text in words if not re.match(r"(seed|evaluation)=", text)]
     overrides = tuple(merged([*typed, *_CALIBRATED.format(epsilon=epsilon).split(), *extra]))
-    arm = Arm(method, (), {}, f"{method} at a sound ε of {epsilon:g}", {})
+    arm = Arm(method, (), {}, f"{method} at a sound ε of {epsilon:g}")
     return Setting("pareto", arm, "", epsilon, composed_values(overrides), overrides)
 
 

@@ -257,7 +257,7 @@ def _content_of(sweep: str, extra: Sequence[str]) -> DictConfig | None:
         content, text = OmegaConf.load(path), path.read_text(encoding="utf-8")
         plain_file = isinstance(content, DictConfig) and text.startswith("# @package _global_\n")
         if plain_file and "defaults" not in content and not any(t.lstrip("+~").startswith("hydra.") for t in extra):
-            note_file(path)
+            note_file(str(path))
             return cast(DictConfig, content)
     return None
 

@@ -77,15 +77,15 @@ class _Repository(ConfigRepository):
                 why = "is nested too deeply" if isinstance(error, RecursionError) else why
                 raise ConfigCompositionException(f"{path} {why}.") from None
         if path:
-            note_file(Path(path))
+            note_file(path)
         copied: ConfigResult = pickle.loads(_parsed[key])  # Hydra merges others into it
         return copied
 
 
-def note_file(path: Path) -> None:
+def note_file(path: str) -> None:
     """Note a file that is read for what is being composed."""
     for files in _under_way:
-        files.add(str(path))
+        files.add(path)
 
 
 def _has(source: ConfigSource, config_path: str) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from string import Formatter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from runner.config import FIELDS, REPOSITORY, ConfigError
 from runner.config.yaml_file import Entry, read_yaml
@@ -79,9 +79,19 @@ class ByEpsilon(dict[float, Any]):
 
 
 Space: TypeAlias = Mapping[str, Values | Times | Dimension]  # by searched field
-Search: TypeAlias = Mapping[str, Values | Times | Dimension | ByEpsilon]
-Level: TypeAlias = tuple[tuple[str, ...], Search, dict[str, str]]  # overrides, what is searched, and its places
-RATES: Search = {"optimizer.lr": Times((0.25, 0.354, 0.5, 0.707, 1.0, 1.41, 2.0, 2.83, 4.0))}  # searched by default
+
+
+class Searched(NamedTuple):
+    """What is tried of a field, and the name of its place in the file, for messages."""
+
+    values: Values | Times | Dimension | ByEpsilon
+    place: str
+
+
+Search: TypeAlias = Mapping[str, Searched]
+RATES: Search = {
+    "optimizer.lr": Searched(Times((0.25, 0.354, 0.5, 0.707, 1.0, 1.41, 2.0, 2.83, 4.0)), "")
+}  # by default
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,6 @@ class Arm:
     overrides: tuple[str, ...]
     search: Search
     place: str  # the name of its place in the file, for messages
-    search_places: Mapping[str, str]  # the same of each searched field
     cell: Cell = ()  # the levels of the parts, in a factorial
 
 
@@ -132,13 +141,16 @@ def shortened(study: Study) -> Study:
         start = max(0, len(values) // 2 - 1)
         return type(values)(values[start : start + 2])
 
-    arms = tuple(replace(arm, search={k: middle_two(values) for k, values in arm.search.items()}) for arm in study.arms)
+    arms = tuple(
+        replace(arm, search={name: s._replace(values=middle_two(s.values)) for name, s in arm.search.items()})
+        for arm in study.arms
+    )
     counts = [combinations_of(space_at(arm.search, epsilon)) for arm in arms for epsilon in study.epsilons]
     return replace(study, arms=arms, trials=min(2, *(2 if count is None else count for count in counts)), widen=False)
 
 
 def space_at(search: Search, epsilon: float) -> Space:
-    return {name: values[epsilon] if isinstance(values, ByEpsilon) else values for name, values in search.items()}
+    return {name: v[epsilon] if isinstance(v, ByEpsilon) else v for name, (v, _) in search.items()}
 
 
 def combinations_of(search: Space) -> int | None:
@@ -164,7 +176,7 @@ def read(path: Path) -> Study:
     content = file.entries
     if "arms" not in content:
         raise ConfigError(f"{path} has no arms: name two methods or more, each with its overrides.")
-    method, common, places = _method(content["search"]) if "search" in content else ({}, RATES, {})
+    method, common = _method(content["search"]) if "search" in content else ({}, RATES)
     front, factorial = method.get("objective") == "front", _flag(content, "factorial", False)
     trials, line = f"a number of trials from 1 to {_MOST:,}", "a text in one line, without | < > [ ]"
     seeds = f"a number of seeds from 2 to {_MOST:,}, or a list of different ones from 0"
@@ -174,7 +186,7 @@ def read(path: Path) -> Study:
         path=path,
         title=_key(content, "title", _line, line, path.stem.replace("_", " ")),
         base=_overrides(content["base"], front=front) if "base" in content else (),
-        arms=tuple(_arms(content, common, places, factorial)),
+        arms=tuple(_arms(content, common, factorial)),
         datasets=_key(content, "datasets", _several(_text), "names of data sets, each once", ("",)),
         epsilons=_key(content, "epsilon", _several(_epsilon), epsilons, (EPSILON,)),
         seeds=_key(content, "seeds", _seeds, seeds, tuple(range(1, SEEDS + 1))),
@@ -197,11 +209,8 @@ def read(path: Path) -> Study:
     return study
 
 
-def _arms(content: Mapping[str, Entry], common: Search, places: Mapping[str, str], factorial: bool) -> Iterator[Arm]:
-    """Yield the arms, or all combinations of the parts of a factorial, with what is searched for all and for each.
-
-    `common`, `places`: what is searched for all, and where it stands in the file.
-    """
+def _arms(content: Mapping[str, Entry], common: Search, factorial: bool) -> Iterator[Arm]:
+    """Yield the arms, or all combinations of the parts of a factorial, with what is searched for all and for each."""
     arms, least = content["arms"], 1 if factorial else 2
     if not isinstance(arms.content, dict) or len(arms.content) < least:
         raise arms.wrong(f"expected {least} names or more, each with its overrides")
@@ -214,38 +223,32 @@ def _arms(content: Mapping[str, Entry], common: Search, places: Mapping[str, str
         if "baseline" in content:
             raise content["baseline"].wrong("it names the first arm of a factorial. Rename the first of arms instead")
         for name, entry in arms.content.items():
-            overrides, search, own = _level(entry)
-            yield Arm(name, overrides, {**common, **search}, entry.where, {**places, **own})
+            overrides, search = _level(entry)
+            yield Arm(name, overrides, {**common, **search}, entry.where)
         return
     words = "a name in one line that no part has"
     baseline = _key(content, "baseline", lambda e: None if e.text in arms.content else _line(e), words, "none of them")
-    levels: list[list[Level]] = []
+    levels: list[list[tuple[tuple[str, ...], Search]]] = []
     for part in arms.content.values():
         pair = part.listed
         if isinstance(part.content, list) and len(pair) != 2:
             raise part.wrong("a part of a factorial has its new level, or a list of its old and its new one")
-        levels.append([*([] if len(pair) == 2 else [((), {}, {})]), *map(_level, pair)])
+        levels.append([*([] if len(pair) == 2 else [((), {})]), *map(_level, pair)])
     for cell in product((False, True), repeat=len(levels)):  # all old first, all new last
         chosen = [level[new] for level, new in zip(levels, cell, strict=True)]
-        overrides = tuple(text for texts, _, _ in chosen for text in texts)
-        search = {name: values for space in (common, *(s for _, s, _ in chosen)) for name, values in space.items()}
-        own = {name: place for _, _, named in chosen for name, place in named.items()}
+        overrides = tuple(text for texts, _ in chosen for text in texts)
+        search = {name: values for space in (common, *(s for _, s in chosen)) for name, values in space.items()}
         names = [name for name, new in zip(arms.content, cell, strict=True) if new]
-        yield Arm(" + ".join(names) or baseline, overrides, search, arms.where, {**places, **own}, cell)
+        yield Arm(" + ".join(names) or baseline, overrides, search, arms.where, cell)
 
 
-def _level(entry: Entry) -> Level:
-    """Return the overrides of an arm or a level, and the fields that are searched for it alone, with their places."""
+def _level(entry: Entry) -> tuple[tuple[str, ...], Search]:
+    """Return the overrides of an arm or a level, and the fields that are searched for it alone."""
     if not isinstance(entry.content, dict):
-        return _overrides(entry), {}, {}
+        return _overrides(entry), {}
     _check_names(entry, ("overrides", "search"))
     overrides, search = (entry.content.get(name) for name in ("overrides", "search"))
-    texts = _overrides(overrides) if overrides else ()
-    return (texts, _search(search), _places(search)) if search else (texts, {}, {})
-
-
-def _places(search: Entry) -> dict[str, str]:
-    return {name: values.where for name, values in search.entries.items()}
+    return _overrides(overrides) if overrides else (), _search(search) if search else {}
 
 
 def _overrides(entry: Entry, *, front: bool = False) -> tuple[str, ...]:
@@ -267,17 +270,16 @@ def _overrides(entry: Entry, *, front: bool = False) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _method(entry: Entry) -> tuple[dict[str, str], Search, dict[str, str]]:
-    """Return how to search, the fields that are searched for all arms, and their places in the file."""
+def _method(entry: Entry) -> tuple[dict[str, str], Search]:
     if not isinstance(entry.content, dict):
-        return {}, _search(entry), {}
+        return {}, _search(entry)
     method = {name: inner for name, inner in entry.content.items() if name in _METHOD}
     for name, inner in method.items():
         if inner.text not in _METHOD[name]:
             raise inner.wrong(f"expected {' or '.join(_METHOD[name])}, got {inner.shown}")
     fields = {name: values for name, values in entry.content.items() if name not in method}
     search = RATES if method and not fields else _search(replace(entry, content=fields))
-    return {name: inner.text for name, inner in method.items()}, search, _places(entry)
+    return {name: inner.text for name, inner in method.items()}, search
 
 
 def _search(entry: Entry) -> Search:
@@ -293,7 +295,7 @@ def _search(entry: Entry) -> Search:
             raise values.wrong("arms are compared at the same delta, so it belongs to base")
         if (REPOSITORY / "conf" / name).is_dir():
             raise values.wrong(f"{name} is a group: make each of its options an arm")
-    return {name: _searched(values) for name, values in entry.content.items()}
+    return {name: Searched(_searched(values), values.where) for name, values in entry.content.items()}
 
 
 def _searched(entry: Entry) -> Any:
@@ -360,7 +362,7 @@ def _check_trials(study: Study) -> None:
     """Check that each arm has values at each epsilon, and that all get the same number of trials."""
     first = study.arms[0]
     for arm, epsilon in product(study.arms, study.epsilons):
-        for name, values in arm.search.items():
+        for name, (values, _) in arm.search.items():
             if isinstance(values, ByEpsilon) and study.front:
                 raise ConfigError(f"{arm.place}: {name}: a front has one search, so it has no values by ε.")
             if isinstance(values, ByEpsilon) and epsilon not in values:

@@ -159,7 +159,8 @@ class Setting:
 @contextmanager
 def _naming(arm: Arm, study: Study | None = None, field: str = "") -> Iterator[None]:
     """Name the place in the study's file if a config is refused: the searched field, the arm, or the data sets."""
-    place = arm.search_places.get(field, arm.place)
+    searched = arm.search.get(field)
+    place = (searched and searched.place) or arm.place
     try:
         yield
     except ConfigError as error:

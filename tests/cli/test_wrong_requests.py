@@ -39,7 +39,7 @@ REPRODUCE = "reproduce tempered-sigmoid --items fig-4"
         ("epsilon --noise 1 --batch 64 --rate 0.1 --steps 9", "or the sampling rate in place of both"),
         ("epsilon --noise 1 --batch 2000 --examples 1000 --steps 9", "A batch size of 2000 is more than 1000 examples"),
         ("epsilon --noise 0 --rate 0.1 --steps 9", "0 is not above 0 and finite"),
-        ("epsilon --noise 1 --batch 64 --examples 1000 --steps 9 --delta 0.01", "A δ of 0.01 is not below 1/N"),
+        ("epsilon --noise 1 --batch 64 --examples 1000 --steps 9 --delta 0.01", "delta=0.01 is not below 1/N"),
         ("aggregate tempered_sigmod", "Unknown paper 'tempered_sigmod'. Did you mean tempered_sigmoid?"),
         ("claims --verdict refuted", "No claim has the verdict 'refuted'. Try --guarantee refuted."),
         ("aggregate tempered_sigmoid --scale huge", "Unknown scale 'huge': choose from paper, smoke"),

@@ -25,7 +25,7 @@ def test_what_a_stranger_writes(tmp_path: Path) -> None:
     overrides = {arm.name: arm.overrides for arm in parsed.arms}
     assert overrides == {"flat clipping": ("clipping=flat",), "DP-PSAC": ("clipping=psac",)}
     assert (parsed.datasets, parsed.epsilons, parsed.seeds) == (("mnist", "fashion_mnist"), (1.0, 3.0), (1, 2, 3, 4, 5))
-    assert {tuple(arm.search["optimizer.lr"]) for arm in parsed.arms} == {(0.25, 0.5, 1.0, 2.0, 4.0)}
+    assert {tuple(arm.search["optimizer.lr"].values) for arm in parsed.arms} == {(0.25, 0.5, 1.0, 2.0, 4.0)}
 
 
 def test_a_search_by_arm_by_epsilon_and_of_ranges(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_a_search_by_arm_by_epsilon_and_of_ranges(tmp_path: Path) -> None:
     search: {optimizer.lr: {1: [0.1, 0.2, 0.4], 3: [1, 2, 4]}}
     """
     flat, other = study(tmp_path, text).arms
-    assert isinstance(flat.search["optimizer.lr"], ByEpsilon)
+    assert isinstance(flat.search["optimizer.lr"].values, ByEpsilon)
     assert space_at(flat.search, 3.0) == {"optimizer.lr": (1.0, 2.0, 4.0), "clipping.norm": Dimension(0.01, 1.0, True)}
     assert space_at(other.search, 1.0) == {"optimizer.lr": (0.1, 0.2, 0.4)}
 
@@ -50,14 +50,14 @@ def test_how_a_study_searches(tmp_path: Path) -> None:
     parsed = study(tmp_path, f"{text}search: {{{method}, epochs: {ranges}}}")
     assert (parsed.sampler, parsed.prune, parsed.front, parsed.widen) == ("gp", True, True, False)
     rates = Dimension(0, 2, log=False)
-    assert parsed.arms[0].search == {"epochs": Dimension(1, 8, integer=True), "optimizer.lr": rates}
+    assert space_at(parsed.arms[0].search, 3.0) == {"epochs": Dimension(1, 8, integer=True), "optimizer.lr": rates}
 
 
 def test_what_may_be_left_out(tmp_path: Path) -> None:
     parsed = study(tmp_path, "arms: {a: activation=tanh, b: activation=relu}\ntrials: 9\nsearch: {sampler: random}")
     assert (parsed.datasets, parsed.epsilons, parsed.seeds) == (("",), (3.0,), (1, 2, 3, 4, 5))
     assert (parsed.sampler, parsed.prune, parsed.front, parsed.widen) == ("random", False, False, True)
-    rates = parsed.arms[0].search["optimizer.lr"]
+    rates = parsed.arms[0].search["optimizer.lr"].values
     assert isinstance(rates, Times)  # of its own rate
     assert rates == pytest.approx([2 ** (n / 2) for n in range(-4, 5)], rel=3e-3)
 
@@ -168,7 +168,7 @@ def test_words_of_yaml_are_names_and_texts_as_written(tmp_path: Path) -> None:
     parsed = study(tmp_path, text)
     assert ([arm.name for arm in parsed.arms], parsed.datasets) == (["no", "010"], ("on", "0x1F"))
     assert (parsed.epsilons, len(parsed.seeds), parsed.equal) == ((3.0, 1.0), 10, False)
-    assert parsed.arms[0].search == {"activation.shape": ("off", 0.001, True)}
+    assert space_at(parsed.arms[0].search, 3.0) == {"activation.shape": ("off", 0.001, True)}
 
 
 def test_a_file_that_is_missing_or_empty_is_refused(tmp_path: Path) -> None:
