@@ -24,7 +24,7 @@ from yaml import YAMLError
 from runner.config import FIELDS, PAPER, REPOSITORY, Config, check_ranges, register
 from runner.config.fields import Part
 from runner.records.identity import identify_recorded, limit, plain
-from runner.records.loader import Loader, cached, note_file
+from runner.records.loader import Loader, cached, check_groups, note_file
 from runner.terminal import command
 
 _PAPER_SCALE = f"scale={PAPER}"
@@ -254,11 +254,12 @@ def _content_of(sweep: str, extra: Sequence[str]) -> DictConfig | None:
     """
     path = REPOSITORY / "sweeps" / f"{sweep}.yaml"
     with suppress(OSError, ValueError, YAMLError):
-        content, text = OmegaConf.load(path), path.read_text(encoding="utf-8")
-        plain_file = isinstance(content, DictConfig) and text.startswith("# @package _global_\n")
-        if plain_file and "defaults" not in content and not any(t.lstrip("+~").startswith("hydra.") for t in extra):
+        content, text = cast(DictConfig, OmegaConf.load(path)), path.read_text(encoding="utf-8")
+        plain_file = text.startswith("# @package _global_\n") and "defaults" not in content
+        if plain_file and not any(override.lstrip("+~").startswith("hydra.") for override in extra):
             note_file(str(path))
-            return cast(DictConfig, content)
+            check_groups(path, content)
+            return content
     return None
 
 

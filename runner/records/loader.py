@@ -235,16 +235,22 @@ class Loader(ConfigLoaderImpl):
         return config
 
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
-        """Load a file as Hydra does, and refuse another value than a mapping where a group is meant, with the line."""
+        """Load a file as Hydra does, and check its groups."""
         loaded = super()._load_single_config(default, repo)
         if loaded.path.startswith("file://") and isinstance(loaded.config, DictConfig):
             file = Path(loaded.path.removeprefix("file://")) / f"{default.config_path}.yaml"
             self._files.append(file)
-            content: Any = {} if default.primary else OmegaConf.to_container(loaded.config, resolve=False)
-            for group in sorted(_GROUPS & content.keys()):
-                if not (OmegaConf.is_missing(loaded.config, group) or OmegaConf.is_interpolation(loaded.config, group)):
-                    _check_group(file, group, content[group], is_option=file.parent.name == group)
+            if not default.primary:
+                check_groups(file, loaded.config)
         return loaded
+
+
+def check_groups(file: Path, config: DictConfig) -> None:
+    """Refuse another value than a mapping where a group is meant in a file, with the line."""
+    content: Any = OmegaConf.to_container(config, resolve=False)
+    for group in sorted(_GROUPS & content.keys()):
+        if not (OmegaConf.is_missing(config, group) or OmegaConf.is_interpolation(config, group)):
+            _check_group(file, group, content[group], is_option=file.parent.name == group)
 
 
 def _removal(files: Sequence[Path], group: str) -> str:

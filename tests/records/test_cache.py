@@ -82,6 +82,16 @@ def test_a_sweep_is_recomposed_after_a_source_file_changes(checkout: Path, compo
     assert composes(), "the code of ids"
 
 
+@pytest.mark.parametrize("mistake", ["epochs: many", "optimizer: 3"])
+def test_a_mistake_in_a_sweep_is_named_with_its_line(checkout: Path, mistake: str) -> None:
+    """Its fields are merged without Hydra, which says where one is wrong."""
+    path = checkout / "sweeps" / f"{SWEEP}.yaml"
+    path.write_text(path.read_text().replace("tracking:", f"{mistake}\ntracking:", 1))
+    place = 1 + path.read_text().splitlines().index(mistake)
+    with pytest.raises(HydraException, match=rf"{path.name}, line {place}"):
+        jobs._listed.__wrapped__(SWEEP, ("scale=paper",))
+
+
 def test_what_a_sweep_does_not_read_leaves_it_as_it_is(checkout: Path, composes, monkeypatch) -> None:
     (checkout / "conf/optimizer/new.yaml").write_text("_target_: torch.optim.SGD\n")
     (checkout / "conf/optimizer/adam.yaml").write_text("_target_: torch.optim.Adam\n")
