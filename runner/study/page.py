@@ -206,11 +206,13 @@ def _page(
     first, tested = study.arms[0].name, sum(outcome.adjusted is not None for outcome in outcomes)
     table = _table(first, outcomes, tested)
     searched = any(arm.setting.search for arm in arms)
-    seeds = max((len(o.gain.by_seed) for o in outcomes if o.gain and o.gain.spread), default=0)
+    gains = [outcome.gain for outcome in outcomes if outcome.gain]
+    counts = sorted({len(gain.by_seed) for gain in gains})
+    seeds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if any(gain.spread for gain in gains) else ""
     front = figure = sums_text = effects_text = settings_text = ""
     if study.front and any(arm.trials for arm in arms):
         front = _FRONT.format(trials=sum(len(arm.trials) for arm in searched_once(study, arms)))
-    if any(outcome.gain for outcome in outcomes):
+    if gains:
         what = "each part alone, their sum, and of all together," if study.parts[1:] else "each arm"
         figure = f"![Gain of {what} over {first} under each seed](figure.svg)\n\n"
     if study.parts[1:]:
@@ -237,7 +239,7 @@ def _page(
         remarks="".join(f"- {text}\n" for text in study.remarks) + ("\n" if study.remarks else ""),
         sums=sums_text,
         table=markdown(table),
-        seeds=f": the mean of {seeds} seeds, with\n  Student's interval" if seeds > 1 else "",
+        seeds=f": the mean of {seeds} seeds, with\n  Student's interval" if seeds else "",
         tests=_tests(tested, any(o.gain and o.gain.spread and not o.decided for o in outcomes)),
         privacy=_privacy(arms),
         search=_search(study, arms)

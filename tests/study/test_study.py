@@ -226,6 +226,16 @@ def test_a_failed_run_stops_the_study_and_is_named(carried: Carried, capsys: pyt
     assert "Left: 9 runs of unknown time." in text
 
 
+def test_a_page_says_of_how_many_seeds_gains_are_means(carried: Carried, tmp_path: Path) -> None:
+    text = FILE.replace("seeds: 2", "seeds: 3")
+    finals = carried(text)[-1]
+    assert "points: the mean of 3 seeds, with" in page(tmp_path)
+    lost = next(job for job in finals if job.overrides["arm"] == "AUTO-S" and job.field("seed") == 3)
+    next(tmp_path.rglob(f"{lost.run_id}.json")).unlink()
+    carried(text, failing="AUTO-S", code=1)
+    assert "points: the mean of 2 to 3 seeds, with" in page(tmp_path)
+
+
 def test_a_smoke_study_is_marked(carried: Carried, tmp_path: Path) -> None:
     jobs = carried(FILE, "--scale", "smoke")[-1]
     assert {job.field("seed") for job in jobs} == {0, 1}
