@@ -269,20 +269,17 @@ def compute_epsilon(
     >>> round(compute_epsilon(noise_multiplier=1.1, sampling_rate=256 / 60_000, steps=14_040), 3)
     2.38
     """
-    try:
-        loop = training_loop(
-            sampling_rate=sampling_rate,
-            batch_size=batch_size,
-            examples=examples,
-            steps=steps,
-            epochs=epochs,
-            shuffled=shuffled,
-        )
-        check_delta(delta, examples)
-        if not noise_multiplier >= 0:
-            raise ValueError(f"A noise multiplier of {noise_multiplier:g} is below 0 or no number.")
-    except ValueError as error:
-        raise ConfigError(f"compute_epsilon: {error}") from None
+    loop = training_loop(
+        sampling_rate=sampling_rate,
+        batch_size=batch_size,
+        examples=examples,
+        steps=steps,
+        epochs=epochs,
+        shuffled=shuffled,
+    )
+    check_delta(delta, examples)
+    if not noise_multiplier >= 0:
+        raise ConfigError(f"A noise multiplier of {noise_multiplier:g} is below 0 or no number.")
     chosen = accountant() if isinstance(accountant, type) else accountant or Pld()
     return chosen.epsilon(loop.releases(noise_multiplier), delta)
 

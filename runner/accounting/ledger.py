@@ -13,6 +13,7 @@ import numpy as np
 from dp_accounting import gaussian_mechanism
 from scipy import stats
 
+from runner.config import ConfigError
 from runner.terminal import number
 
 Releases: TypeAlias = tuple[tuple[dp_accounting.DpEvent, int], ...]
@@ -154,33 +155,33 @@ def training_loop(
         shuffled: True if batches are parts of the shuffled data, False if they are Poisson samples.
 
     Raises:
-        ValueError: a number is missing, given twice or out of range.
+        ConfigError: a number is missing, given twice or out of range.
 
     >>> training_loop(batch_size=256, examples=60_000, epochs=60)
     TrainingLoop(sampling_rate=0.004266666666666667, steps=14100, epochs=None)
     """
     if (sampling_rate is None) == (batch_size is None and examples is None):
-        raise ValueError("Give the batch size and the number of examples, or the sampling rate in place of both.")
+        raise ConfigError("Give the batch size and the number of examples, or the sampling rate in place of both.")
     if sampling_rate is None and (batch_size is None or examples is None):
-        raise ValueError("Give both the batch size and the number of examples, from which the sampling rate follows.")
+        raise ConfigError("Give both the batch size and the number of examples, from which the sampling rate follows.")
     if (epochs is None) == (steps is None):
-        raise ValueError("Give the number of epochs or of steps.")
+        raise ConfigError("Give the number of epochs or of steps.")
     whole = {"batch size": batch_size, "number of examples": examples, "number of steps": steps}
     for name, value in {**whole, "number of epochs": epochs}.items():
         if value is not None and not (1 <= value <= _MOST and value == int(value)):
-            raise ValueError(f"A {name} of {value} is no whole number from 1 to {_MOST:.0e}.")
+            raise ConfigError(f"A {name} of {value} is no whole number from 1 to {_MOST:.0e}.")
     if batch_size is not None and examples is not None:
         if batch_size > examples:
-            raise ValueError(f"A batch size of {batch_size} is more than {examples} examples.")
+            raise ConfigError(f"A batch size of {batch_size} is more than {examples} examples.")
         sampling_rate, in_epoch = batch_size / examples, math.ceil(examples / batch_size)
     else:
         assert sampling_rate is not None
         if not 1 / _MOST <= sampling_rate <= 1:
-            raise ValueError(f"A sampling rate of {sampling_rate:g} is not from {1 / _MOST:g} to 1.")
+            raise ConfigError(f"A sampling rate of {sampling_rate:g} is not from {1 / _MOST:g} to 1.")
         in_epoch = math.ceil(round(1 / sampling_rate, 6))
     count = int(steps or (epochs or 0) * in_epoch)
     if count > _MOST:
-        raise ValueError(f"These are more than {_MOST:.0e} steps, too many to account for.")
+        raise ConfigError(f"These are more than {_MOST:.0e} steps, too many to account for.")
     return TrainingLoop(sampling_rate, count, math.ceil(count / in_epoch) if shuffled else None)
 
 
@@ -192,12 +193,12 @@ def check_delta(delta: float, examples: int | None = None) -> None:
     The Algorithmic Foundations of Differential Privacy, 2014, section 2.3).
 
     Raises:
-        ValueError: it is not.
+        ConfigError: it is not.
     """
     if not 0 < delta < 1:
-        raise ValueError(f"delta={delta:g} is not above 0 and below 1.")
+        raise ConfigError(f"delta={delta:g} is not above 0 and below 1.")
     if examples is not None and delta * examples >= 1:
-        raise ValueError(
+        raise ConfigError(
             f"delta={delta:g} is not below 1/N for N = {examples:,} training examples: so large a δ allows publishing "
             f"one of them. Choose less than {number(1 / examples, bound='lower')}."
         )

@@ -18,8 +18,7 @@ from omegaconf import OmegaConf
 
 from runner import accounting
 from runner.accounting import Releases, calibrate_noise_multiplier, check_delta, training_loop
-from runner.accounting.ledger import TrainingLoop
-from runner.config import REPOSITORY, ConfigError
+from runner.config import REPOSITORY
 from runner.config.checkout import scan
 from runner.records.identity import resolved
 from runner.records.jobs import composed
@@ -35,21 +34,24 @@ Charged: TypeAlias = Callable[[float], Releases]  # the events of a training loo
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    loop = _loop(options)
-    rate, steps, epochs = loop
-    rates = f"{options.batch:,}/{options.examples:,} = " if options.rate is None else ""
-    batches = (
-        f"{steps:,} Poisson batches at a rate of {rates}{rate:.4g}"
-        if epochs is None
-        else f"shuffled examples, passed {epochs:,} times, {steps:,} batches"
+    check_delta(options.delta, options.examples)
+    loop = training_loop(
+        sampling_rate=options.rate,
+        batch_size=options.batch,
+        examples=options.examples,
+        steps=options.steps,
+        epochs=options.epochs,
+        shuffled=options.sampling == "shuffled",
     )
+    rates = f"{options.batch:,}/{options.examples:,} = " if options.rate is None else ""
+    batches = f"{loop.steps:,} Poisson batches at a rate of {rates}{loop.sampling_rate:.4g}"
+    if loop.epochs is not None:
+        batches = f"shuffled examples, passed {loop.epochs:,} times, {loop.steps:,} batches"
     noise = f", noise multiplier {options.noise:g}" if options.noise is not None else f", ε = {options.target:g}"
     print(f"{batches}{noise}, δ = {options.delta:g}")  # so that a wrong number shows
-    # Papers count shuffled batches as if they were Poisson samples.
-    poisson = loop._replace(epochs=None).releases
-    loops: dict[str, Charged] = (
-        {"ε": poisson} if epochs is None else {"ε, shuffled": loop.releases, "as if Poisson": poisson}
-    )
+    loops: dict[str, Charged] = {"ε": loop.releases}
+    if loop.epochs is not None:  # papers count shuffled batches as if they were Poisson samples
+        loops = {"ε, shuffled": loop.releases, "as if Poisson": loop._replace(epochs=None).releases}
     print(aligned(_table(loops, options)))
     return 0
 
@@ -89,26 +91,6 @@ def _whole(text: str) -> int:
     if not digits.isdecimal() or int(digits) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 up")
     return int(digits)
-
-
-def _loop(options: argparse.Namespace) -> TrainingLoop:
-    """Return the training loop.
-
-    Raises:
-        ConfigError: a number is missing, given twice or out of range.
-    """
-    try:
-        check_delta(options.delta, options.examples)
-        return training_loop(
-            sampling_rate=options.rate,
-            batch_size=options.batch,
-            examples=options.examples,
-            steps=options.steps,
-            epochs=options.epochs,
-            shuffled=options.sampling == "shuffled",
-        )
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _table(loops: Mapping[str, Charged], options: argparse.Namespace) -> Table:
