@@ -55,6 +55,7 @@ class Durations:
         self, records: Iterable[Mapping[str, Any]], gpu: str | None = None, timed: Mapping[str, float] | None = None
     ) -> None:
         self.gpu, self.timed = gpu, dict(timed or {})  # seconds of an epoch of runs without records, by `like`
+        self._alike: dict[str, str] = {}  # `like` by setting: runs that differ only in seed have one
         self._runs: dict[str, dict[str, list[float]]] = {}  # by setting and by what measured the seconds
         self._epochs: dict[str, dict[str, list[float]]] = {}
         for record in records:
@@ -62,19 +63,32 @@ class Durations:
                 clock = _clock(record["provenance"], gpu) if record["status"] == "finished" else None
                 if clock is not None:
                     seconds = float(record["provenance"][clock])
-                    an_epoch, alike = seconds / len(record["history"]["epoch"]), like(record["config"])
+                    setting, an_epoch = record["setting_id"], seconds / len(record["history"]["epoch"])
+                    alike = self.alike(setting, record["config"])
                     self._epochs.setdefault(alike, {}).setdefault(clock, []).append(an_epoch)
-                    self._runs.setdefault(record["setting_id"], {}).setdefault(clock, []).append(seconds)
+                    self._runs.setdefault(setting, {}).setdefault(clock, []).append(seconds)
 
-    def seconds(self, setting_id: str, like: str, epochs: int) -> float | None:
-        """Estimate the seconds of a run, given its setting, its `like` and its epochs; None: they are unknown.
+    def alike(self, setting_id: str, config: Mapping[str, Any]) -> str:
+        """Return the `like` of a setting, computed once."""
+        if setting_id not in self._alike:
+            self._alike[setting_id] = like(config)
+        return self._alike[setting_id]
+
+    def seconds(self, setting_id: str, config: Mapping[str, Any]) -> float | None:
+        """Estimate the seconds of a run, given its setting and its resolved config; None: they are unknown.
 
         A run that a budget may end earlier is taken to train all its epochs, unless its setting is recorded.
         """
-        for measured, factor in ((self._runs.get(setting_id), 1), (self._epochs.get(like), epochs)):
-            if measured:
-                return factor * median(measured.get(_PROCESSOR) or measured[_CLOCK])
-        return epochs * self.timed[like] if like in self.timed else None
+        if measured := self._runs.get(setting_id):
+            return _median(measured)
+        alike, epochs = self.alike(setting_id, config), int(config["epochs"])
+        if measured := self._epochs.get(alike):
+            return epochs * _median(measured)
+        return epochs * self.timed[alike] if alike in self.timed else None
+
+
+def _median(measured: Mapping[str, Sequence[float]]) -> float:
+    return median(measured.get(_PROCESSOR) or measured[_CLOCK])
 
 
 def _clock(provenance: Mapping[str, Any], gpu: str | None) -> str | None:
@@ -118,9 +132,9 @@ def time_unknown(jobs: Iterable[Job], durations: Durations, line: Line) -> dict[
 
     Return an example's label and the seconds by the `like` of the runs. A kind that cannot be timed stays unknown.
     """
-    kinds = {like(job.values): job for job in jobs}
-    times = {kind: durations.seconds(job.setting_id, kind, job.values["epochs"]) for kind, job in kinds.items()}
-    unknown, timed = [kind for kind in kinds if times[kind] is None], {}
+    kinds = {durations.alike(job.setting_id, job.values): job for job in jobs}
+    unknown = [kind for kind, job in kinds.items() if durations.seconds(job.setting_id, job.values) is None]
+    timed = {}
     for number, kind in enumerate(unknown, 1):
         line.show(f"timed {number} of {len(unknown)} kinds of runs that no record is like ...")
         with suppress(ConfigError, RuntimeError):
@@ -184,7 +198,7 @@ def read(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
 
 def estimated(jobs: Iterable[Job], durations: Durations) -> dict[str, float]:
     """Estimate the seconds of runs, by run id. Those of unknown time are left out."""
-    estimates = {job.run_id: durations.seconds(job.setting_id, like(job.values), job.values["epochs"]) for job in jobs}
+    estimates = {job.run_id: durations.seconds(job.setting_id, job.values) for job in jobs}
     return {run_id: seconds for run_id, seconds in estimates.items() if seconds is not None}
 
 

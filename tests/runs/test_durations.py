@@ -18,6 +18,7 @@ CONFIG = {
     "batch_size": 256,
 }
 LIKE = like(CONFIG)
+OTHER = {**CONFIG, "batch_size": 512}  # of which there is no record
 
 
 def record(seconds: float, epochs: int = 10, setting: str = "a", by: str = "processor_seconds", **changes: Any) -> Any:
@@ -27,15 +28,19 @@ def record(seconds: float, epochs: int = 10, setting: str = "a", by: str = "proc
     return {"setting_id": setting, "status": status, "config": CONFIG, "history": history, "provenance": provenance}
 
 
+def lasting(epochs: int, config: Any = CONFIG) -> Any:
+    return {**config, "epochs": epochs}
+
+
 def test_the_same_setting_tells_a_run_and_runs_like_it_an_epoch() -> None:
     times = Durations([record(100), record(300), record(900), record(50, 5, "b")])
-    assert times.seconds("a", LIKE, 10) == 300, "the median"
-    assert times.seconds("a", "anything", 99) == 300, "a budget may end them all before their last epoch"
-    assert times.seconds("c", LIKE, 4) == pytest.approx(4 * 20), "the median of 10, 30, 90 and 10 an epoch"
-    assert times.seconds("c", "anything", 4) is None
-    timed = Durations([record(100)], timed={LIKE: 1.0, "other": 2.0})
-    assert timed.seconds("c", "other", 4) == 8
-    assert timed.seconds("c", LIKE, 4) == 40, "a record counts more than a step that was timed"
+    assert times.seconds("a", lasting(10)) == 300, "the median"
+    assert times.seconds("a", lasting(99, OTHER)) == 300, "a budget may end them all before their last epoch"
+    assert times.seconds("c", lasting(4)) == pytest.approx(4 * 20), "the median of 10, 30, 90 and 10 an epoch"
+    assert times.seconds("d", lasting(4, OTHER)) is None
+    timed = Durations([record(100)], timed={LIKE: 1.0, like(OTHER): 2.0})
+    assert timed.seconds("c", lasting(4, OTHER)) == 8
+    assert timed.seconds("d", lasting(4)) == 40, "a record counts more than a step that was timed"
 
 
 def test_timed_steps_make_the_seconds_of_an_epoch(smoke: Any) -> None:
@@ -46,9 +51,9 @@ def test_timed_steps_make_the_seconds_of_an_epoch(smoke: Any) -> None:
 
 def test_a_clock_tells_only_where_no_processor_does() -> None:
     old = [record(7000, by="wall_seconds", setting=name) for name in "abc"]
-    assert Durations(old).seconds("d", LIKE, 10) == 7000
+    assert Durations(old).seconds("d", lasting(10)) == 7000
     newer = Durations([*old, record(1000, setting="d")])
-    assert (newer.seconds("e", LIKE, 10), newer.seconds("a", LIKE, 10)) == (1000, 7000)
+    assert (newer.seconds("e", lasting(10)), newer.seconds("a", lasting(10))) == (1000, 7000)
 
 
 @pytest.mark.parametrize(
@@ -62,16 +67,16 @@ def test_a_clock_tells_only_where_no_processor_does() -> None:
     ],
 )  # fmt: skip
 def test_durations_ignore_other_computations_and_damaged_records(other: Any) -> None:
-    assert Durations([other]).seconds("a", LIKE, 10) is None
-    assert Durations([other, record(100), other]).seconds("a", LIKE, 10) == 100
+    assert Durations([other]).seconds("a", lasting(10)) is None
+    assert Durations([other, record(100), other]).seconds("a", lasting(10)) == 100
 
 
 def test_a_gpu_is_told_by_its_own_records() -> None:
     of_gpu = {"by": "wall_seconds", "device": "H100"}
     records = [record(100), *(record(3.0, step=step, **of_gpu) for step in ("graph", "eager"))]  # type: ignore[arg-type]
-    assert Durations(records).seconds("a", LIKE, 10) == 100
-    assert Durations(records, "H100").seconds("a", LIKE, 10) == 3
-    assert Durations(records, "H200").seconds("a", LIKE, 10) is None
+    assert Durations(records).seconds("a", lasting(10)) == 100
+    assert Durations(records, "H100").seconds("a", lasting(10)) == 3
+    assert Durations(records, "H200").seconds("a", lasting(10)) is None
 
 
 def test_what_makes_runs_alike() -> None:
