@@ -290,7 +290,7 @@ def load_run(run: str | Path, results: str | Path = RESULTS) -> TrainedRun:
     Raises:
         ConfigError: no record, or more than one, begins so, or the file is no record.
     """
-    from runner.report.explain import find_run
+    from runner.report.items import find_run
 
     try:
         path = run if isinstance(run, Path) else find_run(Path(results).expanduser(), run)

@@ -24,6 +24,7 @@ from runner.claims.runs import grouped
 from runner.claims.verdicts import ON_EPSILON, WORDS
 from runner.config import PAPER, REPOSITORY, RESULTS, ConfigError
 from runner.records.store import Record, columns_of
+from runner.report import items
 from runner.report.claim_rows import chosen_cells, row_alone
 from runner.report.files import Table, aligned, cell, csv_text, read_csv, terminal_width
 from runner.report.listing import explain_command, own_records, records_table
@@ -225,14 +226,14 @@ def explain(arguments: Sequence[str]) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="the runs' runtime.results_root")
     chosen = parser.parse_args(arguments)
     results = chosen.results.expanduser()
-    from runner.report import explain as texts  # here, because --help needs no PyTorch
-    from runner.study.page import runs_of_studies
-
     if re.fullmatch("[0-9a-f]{1,12}", chosen.what):
-        path = texts.find_run(results, chosen.what)
-        print(texts.run_text(path, results, runs_of_studies(results, path)))
+        path = items.find_run(results, chosen.what)
+        from runner.report.explain import run_text  # here, because items and studies need no PyTorch
+        from runner.study.page import runs_of_studies
+
+        print(run_text(path, results, runs_of_studies(results, path)))
     elif chosen.what.startswith("studies/"):
-        print(texts.study_text(results, Path(chosen.what).stem))
+        print(items.study_text(results, Path(chosen.what).stem))
     else:
-        print(texts.item_text(results, *texts.find_item(chosen.what)))
+        print(items.item_text(results, *items.find_item(chosen.what)))
     return 0

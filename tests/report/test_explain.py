@@ -15,7 +15,7 @@ from runner.records.files import digest_of, read_record
 from runner.records.identity import resolved
 from runner.records.jobs import Job, composed
 from runner.records.verify import run_of
-from runner.report import explain
+from runner.report import explain, items
 from runner.report.files import read_csv, write_text
 from runner.report.listing import own_records, privacy_text, records_table, result_text
 from runner.study.page import runs_of_studies
@@ -142,7 +142,7 @@ def test_a_run_names_the_arms_of_studies_that_it_belongs_to(role: str) -> None:
 def test_a_study_of_shrunk_runs_has_no_result_but_a_page(tmp_path: Path) -> None:
     write_text(page := tmp_path / "smoke" / "studies" / "mine" / "README.md", "# Mine\n")
     with pytest.raises(ValueError, match=f"the scale smoke alone, which is no result: see {re.escape(str(page))}"):
-        explain.study_text(tmp_path, "mine")
+        items.study_text(tmp_path, "mine")
 
 
 def test_a_result_is_of_the_last_epoch_and_of_both_epsilons(fabricate, jobs) -> None:
