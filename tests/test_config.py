@@ -65,6 +65,7 @@ BAD = {
     "+screening=annealing": "screening has a value already: write screening=annealing without +",
     "experiment=mnist_tanh": "Did you mean tempered_sigmoid/mnist_tanh or ",
     "sweeps=tempered_sigmoid/fig3": "Did you mean tempered_sigmoid/fig_3",
+    "tempered_sigmoid/mnist_tanh": "Did you mean experiment=tempered_sigmoid/mnist_tanh?",
     "mechanism=null": "mechanism cannot be null: leave it out, or where an experiment chooses one, take it away with ~",
     "runtime.data_root=/nowhere/at/all": "/nowhere/at/all",
     "runtime.data_root=": "runtime.data_root is empty",

@@ -33,6 +33,11 @@ def sentence(error: BaseException) -> str:
     if unknown:
         hint = _field_hint(error, where, unknown[1], message)
         message = message.replace(unknown[0], f"there is no field '{unknown[1]}'") + hint
+    if typed := re.match(r"Error parsing override '([\w/-]+)' missing EQUAL", message):
+        paths = scan(REPOSITORY / "conf", f"*/{typed[1].replace('-', '_')}.yaml")
+        groups = [path.relative_to(REPOSITORY / "conf").parts[0] for path in paths]
+        hint = f" Did you mean {' or '.join(f'{group}={typed[1]}' for group in groups)}?" if groups else ""
+        message = f"'{typed[1]}' is neither group=option nor field=value.{hint}"
     repeated = r"^Multiple values for (\w+)\..*: (\w+)'"
     message = re.sub(repeated, r"\1 has a value already: write \1=\2 without +", message)
     if isinstance(error, MissingConfigException):
