@@ -237,7 +237,7 @@ def noise_multiplier_of(
                 config.target_epsilon,
                 config.delta,
             )
-    reason = own_noise(trial, normalization) or private_statistics(config.features, config.dataset)
+    reason = own_noise(trial, normalization) or private_statistics(config)
     if reason:
         raise ConfigError(f"sound_epsilon={sound:g}: this setting has no sound ε. {reason}")
     steps = rule.most_steps(config.epochs * trial.steps_per_epoch, None)

@@ -11,10 +11,13 @@ import zlib
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.data import DataError
 from runner.data.files import content_of
+
+if TYPE_CHECKING:  # pages are made without PyTorch
+    from torch import Tensor
 
 FOLDERS = {"MNIST": "MNIST/raw", "FashionMNIST": "FashionMNIST/raw", "CIFAR10": "cifar-10-batches-py"}
 _FILES = {  # bytes and SHA-256 of each file
@@ -49,6 +52,7 @@ CHANNELS = {
     "FashionMNIST": ([0.2860], [0.3530]),
     "CIFAR10": ([0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616], [0.2023, 0.1994, 0.2010]),
 }
+_NOTHING, _CENTRED = 0.01, 1e-5  # of a mean: of a part of the images, or, relative to the largest number, of all
 _CLOSE = 0.002  # constants that differ by no more are the same statistic, written with fewer digits
 
 
@@ -142,31 +146,45 @@ def elsewhere(name: str, root: Path, absent: Sequence[Path]) -> str | None:
     )
 
 
-def private_statistics(features: Mapping[str, Any], dataset: Mapping[str, Any]) -> str | None:
+def private_statistics(config: Mapping[str, Any]) -> str | None:
     """Return the reason why features cost privacy that no ledger holds, in one sentence, or None.
 
-    A map of single images costs nothing if its constants are public. If `mean` or `std` is a statistic of the training
-    images, a neighbouring data set has another one, and nothing is charged for its release. The values tell such
-    statistics, so this holds for recorded configs, too. Of data sets that are not in `CHANNELS` constants are believed
-    to be public.
+    A map of single images costs nothing if its constants are public. If a `mean` or `std` of features or network is a
+    statistic of the training images, a neighbouring data set has another one, and nothing is charged for its release.
+    The values tell such statistics, so this holds for recorded configs, too. Of data sets that are not in `CHANNELS`
+    the images tell them (`standardised`). A class of torchvision counts by its own name.
 
-    Args:
-        features: the config's group `features`.
-        dataset: the config's group `dataset`. A class of torchvision counts by its own name.
-
-    >>> print(private_statistics({"mean": [0.1307], "std": [0.3081]}, {"name": "FashionMNIST"}))
-    None
-    >>> private_statistics({"mean": [0.1307], "std": [0.3081]}, {"name": "MNIST"})
+    >>> config = {"features": {"mean": [0.1307], "std": [0.3081]}, "architecture": {}, "dataset": {"name": "MNIST"}}
+    >>> private_statistics(config)
     "The features have statistics of MNIST's training images as constants, which no ledger holds."
+    >>> print(private_statistics(config | {"dataset": {"name": "FashionMNIST"}}))
+    None
     """
+    dataset = config["dataset"]
     name = dataset.get("name") or str(dataset["_target_"]).rpartition(".")[2]
-    pairs = product((features.get("mean"), features.get("std")), CHANNELS.get(name, ()))
-    if not any(_close(constants, statistic) for constants, statistic in pairs):
+    constants = [
+        config.get(group, {}).get(field) for group in ("features", "architecture") for field in ("mean", "std")
+    ]
+    if not any(_close(*pair) for pair in product(constants, CHANNELS.get(name, ()))):
         return None
     return f"The features have statistics of {name}'s training images as constants, which no ledger holds."
 
 
+def standardised(images: "Tensor") -> bool:
+    """Return True if images [examples, channels, ...] are standardised, or centred, by their own statistics.
+
+    That is, by what all of them have together: each image may be standardised by itself.
+    """
+    by_image = images.flatten(2).mean(2) if images.dim() > 2 else images
+    if by_image.std(0).max() > _NOTHING and by_image.mean(0).abs().max() <= _NOTHING:
+        deviations = images.std([place for place in range(images.dim()) if place != 1])
+        if ((deviations == 0) | ((deviations - 1).abs() <= _NOTHING)).all():
+            return True
+    return bool(0 < images.mean(0).abs().max() <= _CENTRED * images.abs().max())
+
+
 def _close(constants: Any, statistic: list[float]) -> bool:
+    constants = [constants] if isinstance(constants, float) else constants
     try:
         return all(abs(constant - number) <= _CLOSE for constant, number in zip(constants, statistic, strict=True))
     except (TypeError, ValueError):  # of a user's class: no numbers, or other channels

@@ -194,7 +194,7 @@ def as_today(record: Mapping[str, Any]) -> dict[str, Any]:
     mechanism = config.get("mechanism") or {}
     if mechanism.get("_target_") == _BANDED and not mechanism.get("parts") and "neighbouring_relation" in final:
         final["neighbouring_relation"] = "zero-out"
-    unsound = private_statistics(config["features"], config["dataset"])
+    unsound = private_statistics(config)
     if unsound and config.get("noise_multiplier") != 0 and "epsilon_unsound" not in provenance:
         final = {"epsilon_spent": final["epsilon_sound"], **final, "epsilon_sound": None}
         history, provenance = spent, {"epsilon_unsound": unsound, **provenance}

@@ -19,6 +19,7 @@ from runner.clipping import gradient_sum
 from runner.config import ConfigError, EvaluationSplit, StepMode, is_own
 from runner.data.augmentation import viewed
 from runner.data.datasets import Split, hold_out
+from runner.data.originals import standardised
 from runner.data.reading import seed_others, seeded
 from runner.gradients import GradientSum, Objective, OnePassEngine, fresh_copy
 from runner.mechanism.dp_sgd import check_first_batch
@@ -46,7 +47,8 @@ def load(run: Run) -> tuple[Split, ...]:
     The update rule's images come from the test split. With evaluation=holdout the reported images do not.
 
     Raises:
-        ConfigError: features exceed the norm that they state, from which bounds on gradients may follow.
+        ConfigError: features exceed the norm that they state, from which bounds on gradients may follow. Or statistics
+            of the private images made them, and a sound epsilon would not know.
         DataError: the data set cannot be read.
     """
     train, test = (
@@ -59,6 +61,11 @@ def load(run: Run) -> tuple[Split, ...]:
         norm = torch.stack([torch.linalg.vector_norm(piece.flatten(1), dim=1).max() for piece in pieces]).max()
         if not norm <= bound.norm * (1 + _ROUNDING):
             raise ConfigError(f"features: they have the norm {norm:.6g}, but state a largest norm of {bound.norm:.6g}.")
+    if run.mechanism.private and not run.unsound and standardised(train.images):
+        raise ConfigError(
+            "features: the training images are standardised or centred by their own statistics, which no ledger holds: "
+            "take public constants, or pixels of 0 to 1 and normalization=private_statistics."
+        )
     test, *aside = run.rule.split(test)
     if run.config.evaluation == EvaluationSplit.holdout:
         train, test = hold_out(train)

@@ -126,7 +126,7 @@ class Run:
 
     @cached_property
     def _private_statistics(self) -> str | None:
-        return private_statistics(self.config.features, self.config.dataset) if self.mechanism.private else None
+        return private_statistics(self.config) if self.mechanism.private else None
 
     @property
     def decides(self) -> bool:

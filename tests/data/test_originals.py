@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from runner.config import REPOSITORY
 from runner.data import DataError, originals
-from runner.data.originals import CHANNELS, private_statistics
+from runner.data.originals import CHANNELS, private_statistics, standardised
 
 CONTENT = {"images": b"pixels" * 9, "labels": b"digits"}
 
@@ -94,10 +95,34 @@ MNIST, OWN = {"name": "MNIST"}, {"_target_": "torchvision.datasets.CIFAR10", "ro
         ([0.1307], [0.3081], {"name": "FashionMNIST"}, False),  # another data set's
         ([0.4914, 0.4822, 0.4465], [1.0, 1.0, 1.0], OWN, True),  # torchvision's own class
         (["a", "b", "c"], [0.4914], {"name": "CIFAR10"}, False),
+        (0.1307, 0.3081, MNIST, True),  # a number for the only channel
     ],
 )
 def test_which_constants_are_statistics_of_training_images(mean, std, dataset, private: bool) -> None:
-    assert bool(private_statistics({"mean": mean, "std": std}, dataset)) == private
+    constants = {"mean": mean, "std": std}
+    for features, architecture in ((constants, {}), ({}, constants)):
+        config = {"features": features, "architecture": architecture, "dataset": dataset}
+        assert bool(private_statistics(config)) == private
+
+
+IMAGES = torch.rand(300, 2, 6, 6, generator=torch.Generator().manual_seed(0)) ** 3
+BY_CHANNEL, EXAMPLES, BY_IMAGE = (0, 2, 3), 0, (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("images", "by", "private"),
+    [
+        (IMAGES, BY_CHANNEL, True),
+        (IMAGES.flatten(1), EXAMPLES, True),  # as scikit-learn's StandardScaler does
+        (IMAGES, EXAMPLES, True),  # the mean image, too
+        (IMAGES, BY_IMAGE, False),  # each image by itself
+    ],
+)
+def test_images_tell_that_their_own_statistics_were_used(images, by, private: bool) -> None:
+    centred = images - images.mean(by, keepdim=True)
+    assert standardised(centred / images.std(by, keepdim=True)) == private
+    assert not standardised(images)
+    assert standardised(centred) == (by == EXAMPLES)
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "conf" / "dataset").glob("*.yaml")), ids=lambda path: path.stem)

@@ -11,10 +11,11 @@ from runner.accounting import sound_epsilon
 from runner.build.prepare import prepare
 from runner.claims.measure import charged_epsilon
 from runner.claims.runs import PlannedRun
-from runner.config import REPOSITORY
+from runner.config import REPOSITORY, ConfigError
 from runner.records.files import as_today, read_record, write_record
 from runner.records.verify import verify
 from runner.runs.execute import execute
+from runner.training.loop import load
 from tests.claims.made_up import claim
 
 RUNS = REPOSITORY / "results" / "runs"
@@ -89,6 +90,15 @@ def test_a_standardised_run_is_recorded_without_a_guarantee(smoke, tmp_path) -> 
     before["final"]["epsilon_sound"] = 0.1
     write_record(path, before, replace=True)
     assert any(text.startswith("epsilon_spent after epoch 1 is 0.1") for text in verify(read_record(path)))
+
+
+def test_other_images_tell_that_they_are_standardised(smoke) -> None:
+    """The bundled digits have other statistics than MNIST, so no constants tell it."""
+    images = load(prepare(smoke(*SMALL)))[0].images
+    by = (f"features.mean=[{float(images.mean())}]", f"features.std=[{float(images.std())}]")
+    with pytest.raises(ConfigError, match="standardised or centred by their own statistics, which no ledger holds"):
+        load(prepare(smoke(*SMALL, *by)))
+    load(prepare(smoke(*SMALL, *by, "noise_multiplier=0", "clipping=none")))
 
 
 def test_no_claim_has_a_bound_of_it() -> None:
