@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
@@ -35,7 +36,7 @@ from runner.records.jobs import command_of, composed
 from runner.records.options import as_typed, check_budgets, check_options, search_path
 from runner.records.store import table_of
 from runner.report.listing import result_text
-from runner.terminal import nearest
+from runner.terminal import nearest, one_line
 from runner.trust.sources import LIBRARIES
 
 if TYPE_CHECKING:  # both take a second to import
@@ -44,6 +45,7 @@ if TYPE_CHECKING:  # both take a second to import
 
     from runner.training.run import Run
 
+_ONE_AT_A_TIME = RLock()  # threads share the generators of random numbers, and Hydra's state
 __all__ = ["ConfigError", "Step", "TrainedRun", "compute_epsilon", "load_records", "load_run", "run_study", "train_run"]
 
 
@@ -128,7 +130,8 @@ class TrainedRun:
                 f"Run {self.run_id} was recorded without its weights: train it again into another folder, by "
                 "train_run(..., results_root=FOLDER)."
             )
-        return load(weights).network
+        with _explained():
+            return load(weights).network
 
     def __repr__(self) -> str:
         return f"<run {self.run_id}, {result_text(self.record)}>"
@@ -169,7 +172,8 @@ def train_run(
     config = _config([*overrides], {**place, **fields}, config_dir)
 
     def goes_on(rows: Sequence[Mapping[str, float]]) -> bool:
-        return on_epoch is None or on_epoch(dict(rows[-1])) is not False
+        answer = None if on_epoch is None else on_epoch(dict(rows[-1]))
+        return answer is None or bool(answer)
 
     def after_step(epoch: int, step: int, run: "Run") -> None:
         if on_step is not None:
@@ -213,7 +217,7 @@ def run_study(
     options = [f"--scale={scale}", *([] if jobs is None else [f"--jobs={jobs}"])]
     options += [] if config_dir is None else [f"--config-dir={config_dir}"]
     with _explained():
-        code, compared = command.carry_out([str(file), *options, *overrides])
+        code, compared = command.carry_out([str(file), *options, *map(str, overrides)])
     if code:
         raise ConfigError(f"{file}: a run failed, see above. The others are recorded, and the same call goes on.")
     rows = []
@@ -301,7 +305,8 @@ def load_run(run: str | Path, results: str | Path = RESULTS) -> TrainedRun:
     from runner.report.items import find_run
 
     try:
-        path = run if isinstance(run, Path) else find_run(Path(results).expanduser(), run)
+        file = isinstance(run, Path) or str(run).endswith(".json")
+        path = Path(run).expanduser() if file else find_run(Path(results).expanduser(), str(run))
         return TrainedRun(path, read_record(path))
     except (FileNotFoundError, ValueError) as error:
         raise ConfigError(str(error)) from error
@@ -327,12 +332,13 @@ def load_records(
         ConfigError: there is no such folder, scale or evaluation.
         ValueError: a file is no whole record.
     """
-    if results != RESULTS and not Path(results).expanduser().is_dir():
+    folder = Path(str(results)).expanduser()
+    if folder != RESULTS and not folder.is_dir():
         raise ConfigError(f"load_records: {results} is no folder.")
-    table, splits = table_of(Path(results).expanduser()), [split.value for split in EvaluationSplit]
+    table, splits = table_of(folder), [split.value for split in EvaluationSplit]
     for name, value, choices in (("scale", scale, options_of("scale")), ("evaluation", evaluation, splits)):
         if value is not None and value not in choices:
-            raise ConfigError(f"load_records: there is no {name} {value!r}. {nearest(value, choices)}")
+            raise ConfigError(f"load_records: there is no {name} {value!r}. {nearest(str(value), choices)}")
         table = table if value is None or name not in table else table[table[name] == value]
     return table
 
@@ -343,6 +349,8 @@ def _config(overrides: list[str], fields: Mapping[str, Any], config_dir: str | P
     texts = [*overrides, *(f"{name}={text}" for name, text in typed.items())]
     folders = search_path(None if config_dir is None else str(config_dir))
     with _explained():
+        for text in (text for text in texts if not isinstance(text, str)):
+            raise ConfigError(f"{text!r} is no text: write name=value in quotes, or name the field, as in seed=1.")
         check_options(texts)
         texts = as_typed(texts)
         base = composed([*folders, *texts])
@@ -405,15 +413,19 @@ def _value(name: str, value: Any) -> str:
         return f"[{','.join(_value(name, inner) for inner in value)}]"
     if value is None or isinstance(value, int | float):
         return "null" if value is None else str(value)
+    shown = one_line(repr(value))
     raise ConfigError(
-        f"{name} takes a name, a number or a class, not {value!r}: give the class itself, or functools.partial "
-        "with its arguments."
+        f"{name} takes a name, a number or a class, not {shown}: give the class itself, or functools.partial with its "
+        "arguments."
     )
 
 
 @contextmanager
 def _explained() -> Iterator[None]:
     try:
-        yield
+        with _ONE_AT_A_TIME:
+            yield
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(sentence(error)) from None  # its traceback is all Hydra
+    except SystemExit as ended:  # of a parser of arguments, which has printed why
+        raise ConfigError("These arguments cannot be read, see above.") from ended

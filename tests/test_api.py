@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ def test_a_recorded_run_is_not_trained_again(train) -> None:
     second = train(seed=1, on_epoch=lambda row: pytest.fail("it was trained"))
     assert (first.run_id, first.record) == (second.run_id, second.record)
     assert load_run(first.run_id[:8], first.path.parents[2]).record == first.record
+    assert load_run(str(first.path)).record == first.record
 
 
 def test_a_class_takes_the_place_of_an_option(train) -> None:
@@ -94,6 +96,11 @@ class Inverted:
         return 1 - images
 
 
+class Lines:
+    def __repr__(self) -> str:
+        return "it,\nand not\nthe lines that it prints"
+
+
 def pictures() -> Any:
     images = torch.rand(160, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     return (images[:120], torch.arange(120) % 10), (images[120:], torch.arange(40) % 10)
@@ -110,7 +117,7 @@ def test_features_and_a_function_take_the_place_of_options(train) -> None:
 
 
 def test_a_run_ends_where_on_epoch_says_so(train) -> None:
-    run = train(on_epoch=lambda row: row["epoch"] < 1)
+    run = train(on_epoch=lambda row: np.bool_(row["epoch"] < 1))
     assert (run.record["status"], list(run.history["epoch"])) == ("stopped", [1])
 
 
@@ -124,6 +131,7 @@ def test_a_run_ends_where_on_epoch_says_so(train) -> None:
         ({"loss": partial(torch.nn.CrossEntropyLoss, None)}, "name the arguments of CrossEntropyLoss"),
         ({"loss": torch.optim.Muon}, "loss._target_=torch.optim.Muon is no torch.nn.Module"),  # it has no source there
         ({"loss": torch.nn.CrossEntropyLoss()}, "loss takes a name, a number or a class, not CrossEntropyLoss()"),
+        ({"loss": Lines()}, "and not the lines that it prints: give the class itself"),
         ({"sound_epsilon": 3, "noise_multiplier": 1}, "leave noise_multiplier out"),
         ({"mechanism": choosing.Bare}, "Bare has no applied, which a mechanism needs"),
     ],
@@ -134,9 +142,35 @@ def test_a_wrong_request_is_one_sentence(fields, sentence: str, train) -> None:
     assert sentence in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        (torch.nn.ReLU, "<class 'torch.nn.modules.activation.ReLU'> is no text: write name=value in quotes"),
+        ("seed:3", "'seed:3' is neither group=option nor field=value."),
+        ("-m", "'-m' is neither group=option nor field=value."),
+    ],
+)
+def test_what_is_no_override_is_refused(override: Any, sentence: str, train) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        train(override)
+    assert str(refusal.value).startswith(sentence)
+
+
+def test_a_run_in_a_thread_is_the_run_by_itself(train, tmp_path: Path) -> None:
+    """Threads share the generators of random numbers, so runs go one after another."""
+    with ThreadPoolExecutor(3) as threads:
+        together = [*threads.map(lambda seed: train(seed=seed), (1, 2, 3, 3))]
+    assert together[2].record == together[3].record
+    for run in together[:3]:
+        alone = train(seed=run.record["config"]["seed"], results_root=tmp_path / "alone")
+        assert (alone.run_id, alone.record["history"]) == (run.run_id, run.record["history"])
+
+
 def test_a_scale_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Unknown scale 'smoek': choose from paper, smoke"):
         run_study(tmp_path / "mine.yaml", scale="smoek")
+    with pytest.raises(ConfigError, match="These arguments cannot be read"):
+        run_study(tmp_path / "mine.yaml", jobs=1.5)  # type: ignore[arg-type]
 
 
 def test_epsilon_of_a_script_is_that_of_the_library() -> None:

@@ -38,6 +38,8 @@ def sentence(error: BaseException) -> str:
         groups = [path.relative_to(REPOSITORY / "conf").parts[0] for path in paths]
         hint = f" Did you mean {' or '.join(f'{group}={typed[1]}' for group in groups)}?" if groups else ""
         message = f"'{typed[1]}' is neither group=option nor field=value.{hint}"
+    if unread := re.match(r"\w+Exception: (\S.*?) \^+ See https:", message):
+        message = f"{unread[1]!r} is neither group=option nor field=value."
     repeated = r"^Multiple values for (\w+)\..*: (\w+)'"
     message = re.sub(repeated, r"\1 has a value already: write \1=\2 without +", message)
     if isinstance(error, MissingConfigException):
