@@ -8,6 +8,7 @@ states its other properties, for example if it is part of a run's id: see `runne
 import csv
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -41,8 +42,8 @@ PAPER = "paper"  # the scale that limits nothing
 BUDGETS = ("noise_multiplier", "target_epsilon", "max_epsilon")  # fields that `sound_epsilon` takes the place of
 
 
-def defined_in(kind: type, *packages: str) -> bool:
-    """Return True if one of these packages, by dotted name, defines a class."""
+def defined_in(kind: Callable[..., Any], *packages: str) -> bool:
+    """Return True if one of these packages, by dotted name, defines a class or a function."""
     return f"{kind.__module__}.".startswith(tuple(f"{package}." for package in packages))
 
 

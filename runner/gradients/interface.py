@@ -153,9 +153,9 @@ def unknown_module(module: nn.Module) -> str | None:
         return f"{kind.__qualname__} is not a module that is known to keep examples apart"
     if isinstance(module, nn.Flatten) and module.start_dim < 1:
         return "this Flatten joins the examples"
-    if "forward" in vars(module):
+    if "forward" in vars(module) or not defined_in(kind.forward, "torch", *_PACKAGES):
         return "it has a forward of its own"
-    if any(getattr(module, name) for name in _HOOKS):
+    if any(getattr(module, name) for name in _HOOKS) or nn.modules.module._has_any_global_hook():
         return "a hook is on it"
     parameters = module.named_parameters(recurse=False)
     hooked = (name for name, p in parameters if p._backward_hooks or p._post_accumulate_grad_hooks)

@@ -405,6 +405,16 @@ def test_what_is_not_exactly_known_is_mapped(case: str) -> None:
     assert isinstance(ENGINES["one_pass"](objective), MappedEngine)
 
 
+def test_what_changes_all_modules_makes_them_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = Objective(nn.Sequential(nn.Flatten(), nn.Tanh()), PLAIN)
+    hook = nn.modules.module.register_module_forward_hook(lambda module, inputs, output: centred(output))
+    assert unknown(objective)
+    hook.remove()
+    assert unknown(objective) is None
+    monkeypatch.setattr(nn.Tanh, "forward", lambda self, x: centred(x))
+    assert unknown(objective)
+
+
 @pytest.mark.parametrize("mixing", [layers.Residual(nn.Flatten()), Branches(nn.Flatten(), nn.Identity())])
 def test_branches_of_different_shapes_are_refused(mixing: nn.Module) -> None:
     """[batch, 1, n] + [batch, n] would be [batch, batch, n], in which examples are mixed."""
