@@ -35,9 +35,9 @@ from runner.records.jobs import Job, composed_values
 from runner.records.options import search_path
 from runner.report import plots
 from runner.report.files import Table, aligned, bound_text, mean_text, write_table_csv
-from runner.report.leaderboard.methods import ENTERED, NAMES, standing
+from runner.report.leaderboard.methods import ENTERED, NAMES, read_entrant, standing
 from runner.runs import durations
-from runner.study.board import board, broken_rules, differences, pack, read_entrant
+from runner.study.board import board, broken_rules, differences, pack
 from runner.study.definition import SEEDS, Arm, Study, combinations_of, read, shortened
 from runner.study.outcome import Compared, compared
 from runner.study.page import answers, write

@@ -6,7 +6,6 @@ alone are read for the leaderboard, so no class of an entry is imported there.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -14,14 +13,23 @@ from statistics import fmean
 from runner.claims.claim import dataset_name
 from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs, grouped
 from runner.config import PAPER, RESULTS, ConfigError
-from runner.config.yaml_file import read_yaml
 from runner.data.files import content_of, write_whole
 from runner.records.files import find_record, read_record, record_path
 from runner.records.identity import identify_recorded
 from runner.records.jobs import Job
 from runner.report.files import Table, csv_text, markdown, mean_text, read_csv, write_csv
 from runner.report.leaderboard.entries import Entry, counts, entries, planned_jobs, standing
-from runner.report.leaderboard.methods import ADDED, CLASSES, ENTRY, HELD_OUT, entered_folders
+from runner.report.leaderboard.methods import (
+    ADDED,
+    CLASSES,
+    ENTERED,
+    ENTRY,
+    HELD_OUT,
+    METHODS,
+    Entrant,
+    entered_folders,
+    read_entrant,
+)
 from runner.report.papers import study_files
 from runner.study.definition import Study, read
 from runner.study.outcome import Compared
@@ -29,50 +37,7 @@ from runner.study.progress import Progress, jobs_of
 
 SEEDS = 5
 DELTA = 1e-5
-_KEYS = ("method", "arm", "class", "by", "link", "summary")
 _COLUMNS = ("run_id", "arm", "dataset", "sound_epsilon", "seed", "split")
-
-
-@dataclass(frozen=True)
-class Entrant:
-    """What entry.yaml says."""
-
-    folder: Path
-    method: str  # the name on the leaderboard
-    arm: str  # the arm of the study that is entered; the others are what it is compared with
-    data: str  # one of CLASSES
-    author: str  # who entered it
-    link: str  # where the method is published, or ""
-    summary: str  # a sentence
-
-    @property
-    def study(self) -> Path:
-        """The file of the study."""
-        return self.folder / f"{self.folder.resolve().name}.yaml"
-
-
-def read_entrant(folder: Path) -> Entrant:
-    """Read entry.yaml of a folder.
-
-    Raises:
-        ConfigError: it is not there, or a key is missing or unknown.
-    """
-    path = folder / "entry.yaml"
-    if not path.is_file():
-        raise ConfigError(f"{folder} is no entry: it has no entry.yaml (docs/enter.md).")
-    content = read_yaml(path)
-    for name in content.entries:
-        if name not in _KEYS:
-            raise content.entries[name].wrong(f"there is no such key: expected {', '.join(_KEYS)}")
-    texts = {name: entry.text.strip() for name, entry in content.entries.items()}
-    for name in _KEYS:
-        if name != "link" and not texts.get(name):
-            raise content.wrong(f"{name} is missing")
-    if texts["class"] not in CLASSES:
-        raise content.entries["class"].wrong(f"expected one of {', '.join(CLASSES)}")
-    return Entrant(
-        folder, texts["method"], texts["arm"], texts["class"], texts["by"], texts.get("link", ""), texts["summary"]
-    )
 
 
 def broken_rules(entrant: Entrant, study: Study, scale: str, arms: Sequence[Progress]) -> list[str]:
@@ -81,6 +46,9 @@ def broken_rules(entrant: Entrant, study: Study, scale: str, arms: Sequence[Prog
     broken = []
     if entrant.author == "My name" or entrant.method.startswith("My clipping"):
         broken.append("entry.yaml: it still has the method or the name of the template.")
+    others = {name for sweep, name in ENTERED.items() if sweep != f"{ENTRY}{entrant.folder.resolve().name}"}
+    if entrant.listed_as in others | {method["name"] for method in METHODS}:
+        broken.append(f"entry.yaml: method: {entrant.method!r} is on the leaderboard: give yours another name.")
     if scale != PAPER:
         broken.append("--scale: an entry is trained at the paper's scale.")
     if study.path.resolve() != entrant.study.resolve():

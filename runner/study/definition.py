@@ -23,7 +23,7 @@ from string import Formatter
 from typing import Any, NamedTuple, TypeAlias
 
 from runner.config import FIELDS, REPOSITORY, ConfigError
-from runner.config.yaml_file import Entry, read_yaml
+from runner.config.yaml_file import Entry, is_line, read_yaml
 from runner.report.papers import Statement, statement_of
 from runner.report.statements import PARTS
 from runner.terminal import nearest
@@ -217,7 +217,7 @@ def _arms(content: Mapping[str, Entry], common: Search, factorial: bool) -> Iter
     if factorial and len(arms.content) > _MOST_PARTS:
         raise arms.wrong(f"a factorial has at most {_MOST_PARTS} parts, as each doubles the number of arms")
     for name in arms.content:
-        if not _is_line(name):
+        if not (name.strip() and is_line(name)):
             raise arms.wrong(f"expected a name in one line for each arm, got {name!r}")
     if not factorial:
         if "baseline" in content:
@@ -422,11 +422,7 @@ def _text(entry: Entry) -> str | None:
 
 
 def _line(entry: Entry) -> str | None:
-    return entry.text if _is_line(entry.text) else None
-
-
-def _is_line(text: str) -> bool:
-    return text == text.strip() != "" and text.isprintable() and not re.search(r"[|<>\[\]]", text)
+    return entry.text if entry.text.strip() and is_line(entry.text) else None
 
 
 def _number(entry: Entry) -> float | None:

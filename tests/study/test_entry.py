@@ -20,7 +20,8 @@ from runner.records.files import dumps, read_record
 from runner.report.files import read_csv
 from runner.report.leaderboard import methods
 from runner.report.leaderboard.entries import entries
-from runner.study.board import Entrant, entered_runs, read_entrant
+from runner.report.leaderboard.methods import Entrant, read_entrant
+from runner.study.board import entered_runs
 from runner.training.run import Run
 from runner.trust.parts import OwnClipping
 from tests.small import coarse_grid, run_here
@@ -175,7 +176,8 @@ def change_list(folder: Path) -> None:
 def change_study(folder: Path) -> None:
     text = (folder / "halved.yaml").read_text().replace("seeds: 5", "seeds: 2")
     (folder / "halved.yaml").write_text(text.replace("search: {optimizer.lr: [0.25, 0.5]}", "search: {}"))
-    (folder / "entry.yaml").write_text(ENTRANT.replace("arm: mine", "arm: flat clipping"))
+    text = ENTRANT.replace("arm: mine", "arm: flat clipping").replace("Halved (2027)", methods.NAMES[0])
+    (folder / "entry.yaml").write_text(text)
 
 
 @pytest.mark.parametrize(
@@ -196,6 +198,7 @@ def change_study(folder: Path) -> None:
             [
                 "an entry has at least 5",
                 "is no arm after the first one, the baseline: mine",
+                "is on the leaderboard: give yours another name",
                 "searches its settings on held-out images",
             ],
         ),
@@ -216,12 +219,20 @@ def test_an_entry_that_breaks_rules_is_refused_with_each_reason(
         (ENTRANT.replace("from scratch", "best"), "expected one of from scratch, synthetic pre-training, public data"),
         (ENTRANT.replace("by: a test\n", ""), "by is missing"),
         (ENTRANT + "accuracy: 99\n", "there is no such key"),
+        (ENTRANT.replace("Halved (2027)", "a | b"), "method: expected a name in one line"),
     ],
 )
-def test_a_wrong_entry_file_is_refused(text: str, reason: str, entrant: Entrant) -> None:
+def test_a_wrong_entry_file_is_refused(text: str, reason: str, entrant: Entrant, tmp_path: Path, monkeypatch) -> None:
     (entrant.folder / "entry.yaml").write_text(text)
     with pytest.raises(ConfigError, match=reason):
         read_entrant(entrant.folder)
+    monkeypatch.setattr("runner.config.REPOSITORY", tmp_path)
+    entrant.folder.rename(tmp_path / "entries")  # where a command reads it as it begins
+    (tmp_path / "entries" / "halved").mkdir()
+    for name in ("entry.yaml", "runs.csv"):
+        shutil.copy(tmp_path / "entries" / name, tmp_path / "entries" / "halved")
+    with pytest.raises(ConfigError, match=reason):
+        runpy.run_path(methods.__file__)
 
 
 def test_a_folder_without_an_entry_is_refused_before_work(tmp_path: Path) -> None:

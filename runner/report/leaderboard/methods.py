@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from runner.config import REPOSITORY
+from runner.config import REPOSITORY, ConfigError
 from runner.config.checkout import scan
-from runner.config.yaml_file import read_yaml
+from runner.config.yaml_file import is_line, read_yaml
 from runner.records.jobs import Job
 from runner.report.files import plus_minus
 
@@ -17,6 +18,7 @@ HELD_OUT = "held-out"  # a tag of experiments whose settings were chosen on held
 SEARCHED = "searched on held-out images"
 
 ENTRY = "entry/"  # the beginning of the sweep of an entry's runs, before its folder
+_KEYS = ("method", "arm", "class", "by", "link", "summary")  # of entry.yaml
 CLASSES = ("from scratch", "synthetic pre-training", "public data")  # of methods, by the data that their networks saw
 
 
@@ -25,16 +27,61 @@ def entered_folders() -> list[Path]:
     return [path.parent for path in scan(REPOSITORY / "entries", "*/runs.csv")]
 
 
+@dataclass(frozen=True)
+class Entrant:
+    """What entry.yaml says."""
+
+    folder: Path
+    method: str
+    arm: str  # the arm of the study that is entered; the others are what it is compared with
+    data: str  # one of CLASSES
+    author: str  # who entered it
+    link: str  # where the method is published, or ""
+    summary: str  # a sentence
+
+    @property
+    def study(self) -> Path:
+        """The file of the study."""
+        return self.folder / f"{self.folder.resolve().name}.yaml"
+
+    @property
+    def listed_as(self) -> str:
+        """The name on the leaderboard, of which a class other than the first is a part."""
+        return self.method + ("" if self.data == CLASSES[0] else f", {self.data}")
+
+
+def read_entrant(folder: Path) -> Entrant:
+    """Read entry.yaml of a folder.
+
+    Raises:
+        ConfigError: it is not there, a key is missing or unknown, or the method is no line.
+    """
+    path = folder / "entry.yaml"
+    if not path.is_file():
+        raise ConfigError(f"{folder} is no entry: it has no entry.yaml (docs/enter.md).")
+    content = read_yaml(path)
+    for name in content.entries:
+        if name not in _KEYS:
+            raise content.entries[name].wrong(f"there is no such key: expected {', '.join(_KEYS)}")
+    texts = {name: entry.text.strip() for name, entry in content.entries.items()}
+    for name in _KEYS:
+        if name != "link" and not texts.get(name):
+            raise content.wrong(f"{name} is missing")
+    if not is_line(texts["method"]):
+        raise content.entries["method"].wrong("expected a name in one line, without | < > [ ]")
+    if texts["class"] not in CLASSES:
+        raise content.entries["class"].wrong(f"expected one of {', '.join(CLASSES)}")
+    return Entrant(
+        folder, texts["method"], texts["arm"], texts["class"], texts["by"], texts.get("link", ""), texts["summary"]
+    )
+
+
 _FILE = read_yaml(Path(__file__).with_name("methods.yaml")).plain
 METHODS = _FILE["methods"]
 WORDS: dict[str, str] = _FILE["words"]
 OPTIONS: dict[str, str] = _FILE["options"]
-_ENTRIES = {f"{ENTRY}{folder.name}": read_yaml(folder / "entry.yaml").plain for folder in entered_folders()}
-# Methods of entries by the sweep of their runs. A class other than the first is part of the name.
-ENTERED: dict[str, str] = {
-    sweep: entry["method"] + ("" if entry["class"] == CLASSES[0] else f", {entry['class']}")
-    for sweep, entry in _ENTRIES.items()
-}
+# Methods of entries by the sweep of their runs.
+ENTERED: dict[str, str] = {f"{ENTRY}{folder.name}": read_entrant(folder).listed_as for folder in entered_folders()}
 NAMES: list[str] = [*(method["name"] for method in METHODS), *ENTERED.values()]  # the first is the baseline
 COMBINED = "Ideas combined"
 LOOKS: dict[str, str] = {  # names in `runner.report.plots.LOOKS`
