@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from runner.config import FIELDS, PAPER, REPOSITORY, Config, check_ranges, register
+from runner.config import FIELDS, PAPER, REPOSITORY, Config, ConfigError, check_ranges, register
 from runner.config.fields import Part
 from runner.records.identity import identify_recorded, limit, plain
 from runner.records.loader import Loader, cached, check_groups, note_file
@@ -115,6 +115,8 @@ def composed_values(overrides: Sequence[str]) -> dict[str, Any]:
     """Return the JSON values of `composed`, which take no time to build, or raise as it does."""
 
     def compose_values() -> Any:
+        for text in (text for text in overrides if _parsed(text).is_sweep_override()):
+            raise ConfigError(f"{text} has several values: make each value an arm, or list the values below search.")
         options, fields = split(overrides)
         if fields:  # the same options are composed once
             config = composed(options)

@@ -44,7 +44,7 @@ _RANGE = ("from", "to", "log", "integer", "times")
 _METHOD = {"sampler": SAMPLERS, "prune": ("hyperband",), "objective": ("accuracy", "front")}
 _SET_BY_STUDY = {  # fields that a study sets itself, and what to use in their place
     **{"dataset": ": use datasets", "seed": ": use seeds", "evaluation": "", "scale": ": use --scale"},
-    **dict.fromkeys(("runtime", "tracking", "hydra"), ": use the command line"),
+    **dict.fromkeys(("runtime", "tracking", "launcher", "hydra"), ": use the command line"),
     "sweeps": "",
     **dict.fromkeys(("accountant", "target_epsilon", "max_epsilon", "sound_epsilon"), ": use epsilon"),
 }
@@ -187,7 +187,7 @@ def read(path: Path) -> Study:
         title=_key(content, "title", _line, line, path.stem.replace("_", " ")),
         base=_overrides(content["base"], front=front) if "base" in content else (),
         arms=tuple(_arms(content, common, factorial)),
-        datasets=_key(content, "datasets", _several(_text), "names of data sets, each once", ("",)),
+        datasets=_key(content, "datasets", _several(_option), "names of data sets, each once", ("",)),
         epsilons=_key(content, "epsilon", _several(_epsilon), epsilons, (EPSILON,)),
         seeds=_key(content, "seeds", _seeds, seeds, tuple(range(1, SEEDS + 1))),
         trials=_key(content, "trials", lambda entry: _whole(entry, 1), trials),
@@ -419,6 +419,10 @@ def _seeds(entry: Entry) -> tuple[int, ...] | None:
 
 def _text(entry: Entry) -> str | None:
     return entry.text if entry.text.strip() else None
+
+
+def _option(entry: Entry) -> str | None:
+    return None if "," in entry.text else _text(entry)
 
 
 def _line(entry: Entry) -> str | None:

@@ -169,9 +169,7 @@ def _naming(arm: Arm, study: Study | None = None, field: str = "") -> Iterator[N
         missing = getattr(error, "missing_cfg_file", None)
         if study is not None and missing in [f"dataset/{name}" for name in study.datasets]:
             place = f"{study.path}: datasets"
-        why, advice, _ = sentence(error).partition(" 1. To use it as a list")  # or to sweep over it
-        why += ": make each value an arm, or list the values below search." if advice else ""
-        raise ConfigError(f"{place}: {why}") from error
+        raise ConfigError(f"{place}: {sentence(error)}") from error
 
 
 def settings_of(study: Study, scale: str = PAPER, extra: Sequence[str] = ()) -> list[Setting]:

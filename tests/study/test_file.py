@@ -72,8 +72,9 @@ def test_two_data_sets_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_several_values_in_one_arm_are_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"line 1: arms\.two: .*relu,elu': make each value an arm, or list"):
-        settings_of(study(tmp_path, "arms: {tanh: activation=tanh, two: 'activation=relu,elu'}"))
+    for several in ("activation=relu,elu", "activation=glob(*)", "optimizer.lr=range(1,3)"):
+        with pytest.raises(ConfigError, match=r"line 1: arms\.two: .* has several values: make each value an arm"):
+            settings_of(study(tmp_path, f"arms: {{tanh: activation=tanh, two: '{several}'}}"))
 
 
 def test_the_arms_of_a_factorial_are_all_combinations(tmp_path: Path) -> None:
@@ -110,6 +111,11 @@ def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
             "line 6: epsilon: expected numbers > 0 of at most five digits, each once, got [3, 3].",
         ),
         (("clipping=psac", "psac"), "line 4: arms.DP-PSAC: 'psac' is no override: write name=value"),
+        (
+            ("[mnist, fashion_mnist]", "mnist,cifar10"),
+            "line 5: datasets: expected names of data sets, each once, got",
+        ),
+        (("clipping=psac", "launcher=ray"), "line 4: arms.DP-PSAC: launcher=ray is set by the study: use the command"),
         (("clipping=psac", "clipping=psac seed=3"), "line 4: arms.DP-PSAC: seed=3 is set by the study: use seeds."),
         (("mnist_tanh", "mnist_tanh target_epsilon=null"), "line 1: base: target_epsilon=null is set by the study"),
         (("  DP-PSAC: clipping=psac\n", ""), "line 2: arms: expected 2 names or more"),
