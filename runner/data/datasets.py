@@ -130,12 +130,11 @@ class OwnDataset:
         absent = {what: classes.nonzero().flatten().tolist() for what, classes in without.items()}
         notes = [*getattr(self.own, "notes", ())]
         notes += [f"{self.classes} classes, of which {_some(some)} no {what}" for what, some in absent.items() if some]
-        first, second = ([hash(image.tobytes()) for image in split.images.numpy()] for split in both.values())
-        seen = set(first)
-        if copies := len(first) - len(seen):
+        train, test = both.values()
+        if copies := len(train) - len(set(_hashed(train))):
             notes.append(f"{copies:,} training images are copies of others, and ε protects a single copy")
-        if tested := sum(image in seen for image in second):
-            notes.append(f"{tested:,} of {len(second):,} test images are training images, too, so accuracy is too high")
+        if tested := shared(train, test):
+            notes.append(f"{tested:,} of {len(test):,} test images are training images, too, so accuracy is too high")
         ranges: dict[str, list[str]] = {}
         for name, split in both.items():
             lowest, highest = (float(number) for number in split.images.aminmax())
@@ -183,6 +182,16 @@ class OwnDataset:
             )
         for place in (~images.isfinite().flatten(1).all(1)).nonzero().flatten()[:1]:
             raise DataError(f"{name} has a {split_name} image, number {int(place)}, with a number that is not finite.")
+
+
+def shared(train: Split, others: Split) -> int:
+    """Count the other images that are training images, too."""
+    seen = set(_hashed(train))
+    return sum(image in seen for image in _hashed(others))
+
+
+def _hashed(split: Split) -> list[int]:
+    return [hash(image.tobytes()) for image in split.images.cpu().numpy()]
 
 
 def _some(classes: Sequence[int]) -> str:

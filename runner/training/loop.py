@@ -18,7 +18,7 @@ from runner.accounting import Ledger, epsilon_by
 from runner.clipping import gradient_sum
 from runner.config import ConfigError, EvaluationSplit, StepMode, is_own
 from runner.data.augmentation import viewed
-from runner.data.datasets import Split, hold_out
+from runner.data.datasets import OwnDataset, Split, hold_out, shared
 from runner.data.originals import standardised
 from runner.data.reading import seed_others, seeded
 from runner.gradients import GradientSum, Objective, OnePassEngine, fresh_copy
@@ -48,7 +48,7 @@ def load(run: Run) -> tuple[Split, ...]:
 
     Raises:
         ConfigError: features exceed the norm that they state, from which bounds on gradients may follow. Or statistics
-            of the private images made them, and a sound epsilon would not know.
+            of the private images made them, or such images choose updates, and a sound epsilon would not know.
         DataError: the data set cannot be read.
     """
     train, test = (
@@ -67,6 +67,11 @@ def load(run: Run) -> tuple[Split, ...]:
             "take public constants, or pixels of 0 to 1 and normalization=private_statistics."
         )
     test, *aside = run.rule.split(test)
+    if aside and run.mechanism.private and isinstance(run.dataset, OwnDataset) and (count := shared(train, aside[0])):
+        raise ConfigError(
+            f"screening: {count:,} of the images that choose updates are training images, and no ledger holds the "
+            "choice: give the data set test images of its own."
+        )
     if run.config.evaluation == EvaluationSplit.holdout:
         train, test = hold_out(train)
     return train, test, *aside

@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 
 from runner.build.groups import Group
 from runner.build.parts import build_dataset
+from runner.build.prepare import prepare
 from runner.cli.reproduce import check_data
 from runner.config import ConfigError
 from runner.data.datasets import Split
@@ -22,6 +23,7 @@ from runner.records.files import results_folder
 from runner.records.identity import check_examples, identify, identify_recorded, recorded_config, resolved
 from runner.records.jobs import Job
 from runner.runs.execute import execute
+from runner.training.loop import load
 from tests.conftest import quietly, record_of
 from tests.data.test_datasets import write_mnist_files
 from tests.trust.test_sources import forget
@@ -66,7 +68,7 @@ UNLIKE = {
     "shuffled in place": "ORDER = list(range(40))\ndef data():\n    random.shuffle(ORDER)\n    return both(ORDER)",
 }
 PICTURES = "def data(): return files(os.listdir('pictures'))"
-Listed = Callable[[str], DictConfig]
+Listed = Callable[..., DictConfig]
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smoke) -> Iterator[L
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend("")
 
-    def make(source: str) -> DictConfig:
+    def make(source: str, *overrides: str) -> DictConfig:
         (folder / "own_data.py").write_text(PARTS + source)
         forget()
         examples._hashes.clear()
@@ -87,7 +89,8 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smoke) -> Iterator[L
         np.random.seed()
         torch.seed()
         of_net = ("architecture=lipschitz_mlp", "architecture.units=[4]")
-        return smoke("~dataset", "+dataset._target_=own_data.data", "epochs=1", "batch_size=8", "delta=0.01", *of_net)
+        of_run = ("epochs=1", "batch_size=8", "delta=0.01", *of_net, *overrides)
+        return smoke("~dataset", "+dataset._target_=own_data.data", *of_run)
 
     yield make
     forget()
@@ -182,6 +185,15 @@ def test_records_of_another_scale_are_no_other_data(listed: Listed) -> None:
     full = resolved(full)
     assert full.examples != small.examples
     check_examples(full, results_folder(full), build_dataset(Group(full, "dataset"), full))
+
+
+def test_training_images_choose_no_updates(listed: Listed) -> None:
+    """Nothing charges for a choice by the training images, so a private run is refused that tests on some of them."""
+    source = "def data(): return (X[:30], Y[:30]), (X[10:], Y[10:])"
+    screened = listed(source, "screening=annealing", "screening.images=test")
+    with pytest.raises(ConfigError, match="screening: 20 of the images that choose updates are training images"):
+        load(prepare(screened))
+    load(prepare(listed(source)))
 
 
 def test_an_edited_source_may_give_other_examples(listed: Listed) -> None:
