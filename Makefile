@@ -31,6 +31,9 @@ TYPED = $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin 
 UNKNOWN := $(filter-out $(VARIABLES),$(TYPED))
 $(if $(UNKNOWN),$(error There is no variable $(UNKNOWN): `make help` lists them all))
 
+FLAGGED := $(strip $(foreach name,RECORD FRESH,$(if $(filter-out 0 1,$($(name))),$(name)=$($(name)))))
+$(if $(FLAGGED),$(error $(FLAGGED): write RECORD=1, FRESH=1, or neither))
+
 .DEFAULT_GOAL := help
 .PHONY: help plan pareto study new-paper demo check test lint format aggregate current leaderboard site site-check dashboard wandb-sync verify audit mutants faults cluster benchmark gpu clean
 .SUFFIXES:

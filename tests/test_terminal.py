@@ -139,13 +139,14 @@ _NEEDLESS = ("torch._dynamo", "sympy", "sklearn", "pandas", "matplotlib", "opacu
 
 
 def test_make_refuses_a_variable_that_it_does_not_know() -> None:
-    """`ITEM=fig-3` would otherwise train a whole paper."""
+    """`ITEM=fig-3` would otherwise train a whole paper, and `FRESH=yes` would train nothing anew."""
     answers = {
         name: subprocess.run(["make", "-n", "plan", f"{name}=x"], cwd=REPOSITORY, capture_output=True, text=True)
-        for name in ("ITEM", "ITEMS")
+        for name in ("ITEM", "FRESH", "ITEMS")
     }
-    assert [answer.returncode for answer in answers.values()] == [2, 0]
+    assert [answer.returncode for answer in answers.values()] == [2, 2, 0]
     assert "There is no variable ITEM: `make help` lists them all." in answers["ITEM"].stderr
+    assert "FRESH=x: write RECORD=1, FRESH=1, or neither." in answers["FRESH"].stderr
 
 
 def test_no_run_on_a_cpu_imports_a_compiler(tmp_path: Path) -> None:
