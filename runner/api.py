@@ -278,7 +278,7 @@ def compute_epsilon(
     given |= {"batch_size": batch_size, "examples": examples, "epochs": epochs}
     given = {name: None if value is None else _number(name, value) for name, value in given.items()}
     noise_multiplier, delta = _number("noise_multiplier", noise_multiplier), _number("delta", delta)
-    loop = training_loop(**given, shuffled=bool(shuffled))
+    loop = training_loop(**given, shuffled=bool(_number("shuffled", shuffled)))
     check_delta(delta, given["examples"])
     if not noise_multiplier >= 0:
         raise ConfigError(f"A noise multiplier of {noise_multiplier:g} is below 0 or no number.")

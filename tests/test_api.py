@@ -207,6 +207,7 @@ def test_epsilon_does_not_depend_on_a_number_s_type(number: Callable[[int], Any]
         ({"batch_size": 10, "examples": 1_000, "epochs": 1, "delta": 0.001}, "so large a δ allows publishing one of"),
         ({"sampling_rate": "0.01", "steps": 3}, "sampling_rate='0.01' is no number."),
         ({"sampling_rate": 0.01, "steps": 3, "delta": None}, "delta=None is no number."),
+        ({"sampling_rate": 0.01, "steps": 3, "shuffled": "no"}, "shuffled='no' is no number."),
         ({"sampling_rate": 0.01, "steps": 3, "accountant": "pld"}, "accountant='pld' is no accountant"),
     ],
 )
