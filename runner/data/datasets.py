@@ -15,7 +15,7 @@ from runner.config.fields import expect
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN, DataError
 from runner.data.examples import SPLITS, as_splits, splits_of
 from runner.data.examples import Split as Split
-from runner.data.originals import FOLDERS, elsewhere, missing
+from runner.data.originals import FOLDERS, elsewhere, missing, standardised
 from runner.data.reading import reproducible
 from runner.terminal import one_line
 
@@ -85,6 +85,7 @@ class OwnDataset:
     classes: int = field(init=False)
     train_examples: int = field(init=False)
     test_examples: int = field(init=False)
+    standardised: bool = field(init=False, default=False, compare=False)  # by all images, of which few may be used
     _splits: list[Split] = field(init=False, default_factory=list, repr=False, compare=False)  # what was read
 
     def __post_init__(self) -> None:
@@ -161,6 +162,7 @@ class OwnDataset:
                 f"dataset: {type(self.own).__qualname__}.load has to return the training and the test split: "
                 f"{type(error).__name__}: {error}"
             ) from error
+        vars(self).update(standardised=standardised(train.images))
         return _evenly(train, self.train_examples), _evenly(test, self.test_examples)
 
     def _check(self, split: Split, size: int, split_name: str) -> None:

@@ -187,6 +187,13 @@ def test_records_of_another_scale_are_no_other_data(listed: Listed) -> None:
     check_examples(full, results_folder(full), build_dataset(Group(full, "dataset"), full))
 
 
+def test_images_less_their_mean_are_refused_at_any_scale(listed: Listed) -> None:
+    """The smoke scale takes some of them, whose mean is another one."""
+    source = "X = torch.rand(2000, 1, 4, 4)\nY = torch.arange(2000) % 2\ndef data(): return (X - X.mean(0), Y), (X, Y)"
+    with pytest.raises(ConfigError, match="centred by their own statistics"):
+        load(prepare(listed(source, "delta=1e-4")))
+
+
 def test_training_images_choose_no_updates(listed: Listed) -> None:
     """Nothing charges for a choice by the training images, so a private run is refused that tests on some of them."""
     source = "def data(): return (X[:30], Y[:30]), (X[10:], Y[10:])"
