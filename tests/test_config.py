@@ -36,6 +36,7 @@ BAD = {
     "noise_multiplier=null": "Set sound_epsilon, noise_multiplier",
     "noise_multiplier=1,1": "noise_multiplier=1,1 has several values: add -m to run them all.",
     "seed=[0,1]": "seed takes one value. For several runs write -m seed=0,1.",
+    "diagnostics=null": "diagnostics cannot be null",
     "diagnostics=hessian": "diagnostics takes a list: write diagnostics=[hessian].",
     "hydra/launcher=submitit_local": "goes to Slurm by --launcher slurm",
     "target_epsilon=3": "not both",

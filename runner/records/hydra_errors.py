@@ -41,6 +41,7 @@ def sentence(error: BaseException) -> str:
     if unread := re.match(r"\w+Exception: (\S.*?) \^+ See https:", message):
         message = f"{unread[1]!r} is neither group=option nor field=value."
     message = message.partition(" See https://")[0]
+    message = re.sub(r"^field '(\S+)' is not Optional", r"\1 cannot be null", message)
     repeated = r"^Multiple values for (\w+)\..*: (\w+)'"
     message = re.sub(repeated, r"\1 has a value already: write \1=\2 without +", message)
     if isinstance(error, MissingConfigException):

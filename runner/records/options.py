@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, Sweep
+from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep, Sweep
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
@@ -51,11 +51,13 @@ def as_typed(overrides: Sequence[str]) -> list[str]:
     ['experiment=tempered_sigmoid/mnist_tanh', 'target_epsilon=3', 'noise_multiplier=null']
     >>> as_typed(["scale=smoke", "epochs=5"])
     ['scale=smoke', 'epochs=5', 'scale.epochs=null']
+    >>> as_typed(["scale=smoke", "++epochs=5"])
+    ['scale=smoke', '++epochs=5', 'scale.epochs=null']
     """
     # An experiment or a sweep is written as its file is called, whichever way it was typed.
     option = re.compile(r"^\+?(experiment|sweeps)=(.*)", re.DOTALL)
     texts = [option.sub(lambda m: f"{m[1]}={m[2].replace('-', '_')}", text) for text in overrides]
-    typed = {name: value for name, _, value in (text.partition("=") for text in texts)}
+    typed = {name.lstrip("+"): value for name, _, value in (text.partition("=") for text in texts)}
     given_up = []
     for name, other in (("target_epsilon", "noise_multiplier"), ("noise_multiplier", "target_epsilon")):
         given_up += [other] if typed.get(name, "null") != "null" else []
@@ -106,7 +108,7 @@ def check_options(arguments: Sequence[str]) -> None:
         raise ConfigError("--cfg shows the config of one run: leave -m out.")
     for argument in arguments:
         name = argument.partition("=")[0]
-        if name.startswith("--") and name not in _OF_HYDRA:
+        if name.startswith("-") and not {name, name[:2]} & _OF_HYDRA:
             raise ConfigError(
                 f"There is no {name}: what a run is made of has no dashes, as in experiment=tempered_sigmoid/mnist_tanh"
             )
@@ -142,6 +144,8 @@ def _check_values(argument: str, override: Override, several: bool) -> None:
         raise ConfigError(f"{argument}: ranges are searched by a study: search: {{{name}: {{from: .., to: ..}}}}.")
     if isinstance(value, Sweep) and not several:
         raise ConfigError(f"{argument} has several values: add -m to run them all.")
+    if isinstance(value, RangeSweep) and not list(override.sweep_iterator()):
+        raise ConfigError(f"{argument} has no values.")
     wanted = str(Config.__annotations__.get(name, "Any"))
     if isinstance(value, list) and not wanted.startswith(("list", "Any")):
         values = ",".join(map(str, value))

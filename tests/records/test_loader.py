@@ -80,13 +80,15 @@ def test_a_run_starts_from_the_primary_config_here(tmp_path: Path) -> None:
     [
         ("--experimental-rerun", "There is no --experimental-rerun"),
         ("--experiment=tempered_sigmoid/mnist_tanh", "There is no --experiment: .* has no dashes"),
+        ("-activation=tanh", "There is no -activation: .* has no dashes"),
+        ("-m seed=range(3,1)", r"seed=range\(3,1\) has no values\."),
         ("--config-d=a", "There is no --config-d: .* has no dashes"),
-        ("experiment=tempered_sigmoid/mnist_tanh scale=smoke", "give each as an argument of its own"),
+        ("'experiment=tempered_sigmoid/mnist_tanh scale=smoke'", "give each as an argument of its own"),
     ],
 )
 def test_what_hydra_would_take_for_another_is_refused(typed: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        check_options([typed])
+        check_options(shlex.split(typed))
 
 
 def test_hydras_options_may_stand_between_overrides(tmp_path: Path) -> None:
