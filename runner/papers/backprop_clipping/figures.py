@@ -65,7 +65,11 @@ def figure_5(evidence: Evidence) -> "plots.Figure":
         ("printed", FIG_5, "backpropagation clipping, as printed", "backpropagation clipping"),
         ("original_bug", FIG_5_CODE, "the code's noise (not private)", "original bug"),
     )
-    levels = (("clipping", "clipping, no noise", "SGD, clipped"), ("sgd", "no clipping, no noise", "SGD, ReLU"))
+    levels = (
+        ("clipping_of_code", "the code's clipping, no noise", "original bug"),
+        ("clipping", "clipping as printed, no noise", "backpropagation clipping"),
+        ("sgd", "no clipping, no noise", "SGD, ReLU"),
+    )
     figure, panels = plots.panel_each(4.2)
     for dataset, axes in panels.items():
         printed, *_ = planned = [
@@ -81,7 +85,8 @@ def figure_5(evidence: Evidence) -> "plots.Figure":
             runs = evidence.planned(TABLE_1, f"{PAPER}/{dataset}_{name}")
             if runs.recorded:
                 mean = fmean(runs.finals("test_accuracy"))
-                axes.axhline(mean, color=plots.LOOKS[look][0], linewidth=1, label=f"{label}, {plots.runs_text(runs)}")
+                text, dashes = f"{label}, {plots.runs_text(runs)}", "--" if name == "sgd" else "-"
+                axes.axhline(mean, color=plots.LOOKS[look][0], linewidth=1, linestyle=dashes, label=text)
         if evidence.scale == PAPER_SCALE:
             colour = plots.LOOKS["backpropagation clipping"][0]
             axes.plot(*claimed(dataset), color=colour, label="claimed", **plots.CLAIMED)
