@@ -352,18 +352,30 @@ def layer_sensitivity(claim: Claim) -> Measured:
     return Measured(max(group.sensitivity for group in run.mechanism.noise_groups))
 
 
+def _cost_of_rho(claim: Claim) -> tuple[float, str]:
+    """Return E L rho as an epsilon (zCDP), with a run's epochs and layers and the rho in brackets, and in words."""
+    run = ledger_of(claim.sweep, claim.experiment)[0]
+    rho = run.epochs * len(run.mechanism.noise_groups) * float(claim.number.argument)
+    text = f"ρ = {claim.number.argument} a layer and epoch, {rho:.4g} in all"
+    return rho + 2 * math.sqrt(rho * math.log(1 / run.config.delta)), text
+
+
+@computed
+def cost_of_rho(claim: Claim) -> Measured:
+    """Return what the experiment's epochs and layers would cost with another rho than its own."""
+    value, text = _cost_of_rho(claim)
+    return Measured(value=value, explanation=text)
+
+
 @Formula
 def epsilon_of_rho(claim: Claim, evidence: Evidence) -> Measured:
-    """Return E L rho as an epsilon (zCDP), with the experiment's epochs and layers and the rho in brackets.
+    """Return what the experiment costs with the rho in brackets, which is its own.
 
     The sound epsilon is that of the steps by PLD. Statistics that standardise pixels are no part of the algorithm.
     """
-    run = ledger_of(claim.sweep, claim.experiment)[0]
-    rho = run.epochs * len(run.mechanism.noise_groups) * float(claim.number.argument)
-    epsilon = rho + 2 * math.sqrt(rho * math.log(1 / run.config.delta))
+    epsilon, text = _cost_of_rho(claim)
     measured = charged_epsilon(claim, evidence)
     sound = measured.epsilon_sound if measured.epsilon_spent is None else measured.epsilon_spent
-    text = f"ρ = {claim.number.argument} a layer and epoch, {rho:.4g} in all"
     return replace(measured, value=epsilon, epsilon=epsilon, epsilon_sound=sound, epsilon_spent=None, explanation=text)
 
 
