@@ -78,7 +78,7 @@ def ideas_of(job: Job) -> tuple[str, ...]:
 
 def _keeps_every_update(job: Job) -> bool:
     """Return True for noise screening at a temperature of 0, which is the control of a study."""
-    return job.field("screening.initial_temperature") == 0
+    return bool(job.field("screening.initial_temperature") == 0)
 
 
 def method_of(job: Job) -> str:
