@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -269,19 +270,26 @@ def compute_epsilon(
     >>> round(compute_epsilon(noise_multiplier=1.1, sampling_rate=256 / 60_000, steps=14_040), 3)
     2.38
     """
-    loop = training_loop(
-        sampling_rate=sampling_rate,
-        batch_size=batch_size,
-        examples=examples,
-        steps=steps,
-        epochs=epochs,
-        shuffled=shuffled,
-    )
-    check_delta(delta, examples)
+    given: dict[str, Any] = {"sampling_rate": sampling_rate, "steps": steps}
+    given |= {"batch_size": batch_size, "examples": examples, "epochs": epochs}
+    given = {name: None if value is None else _number(name, value) for name, value in given.items()}
+    noise_multiplier, delta = _number("noise_multiplier", noise_multiplier), _number("delta", delta)
+    loop = training_loop(**given, shuffled=bool(shuffled))
+    check_delta(delta, given["examples"])
     if not noise_multiplier >= 0:
         raise ConfigError(f"A noise multiplier of {noise_multiplier:g} is below 0 or no number.")
     chosen = accountant() if isinstance(accountant, type) else accountant or Pld()
+    if not hasattr(chosen, "epsilon"):
+        raise ConfigError(f"accountant={accountant!r} is no accountant: take one of runner.accounting, such as Pld.")
     return chosen.epsilon(loop.releases(noise_multiplier), delta)
+
+
+def _number(name: str, value: Any) -> Any:
+    """Return a number as Python's own: one of NumPy or PyTorch with few bits overflows in what follows from it."""
+    value = value.item() if getattr(value, "ndim", None) == 0 else value
+    if not isinstance(value, Real):
+        raise ConfigError(f"{name}={value!r} is no number.")
+    return value
 
 
 def load_run(run: str | Path, results: str | Path = RESULTS) -> TrainedRun:

@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,13 @@ def test_epsilon_of_a_script_is_that_of_the_library() -> None:
         assert compute_epsilon(1e300, 0.01, 300, accountant=kind) == least
 
 
+@pytest.mark.parametrize("number", [np.uint8, np.int16, np.array, torch.tensor])
+def test_epsilon_does_not_depend_on_a_number_s_type(number: Callable[[int], Any]) -> None:
+    numbers = {"batch_size": 10, "examples": 100, "epochs": 30}  # 300 steps, which eight bits cannot hold
+    typed = {name: number(value) for name, value in numbers.items()}
+    assert compute_epsilon(number(2), **typed) == compute_epsilon(2, **numbers)
+
+
 @pytest.mark.parametrize(
     ("numbers", "sentence"),
     [
@@ -163,6 +171,9 @@ def test_epsilon_of_a_script_is_that_of_the_library() -> None:
         ({"sampling_rate": 1e-300, "epochs": 3}, "A sampling rate of 1e-300 is not from 1e-15 to 1."),
         ({"sampling_rate": 1e-14, "epochs": 300}, "These are more than 1e+15 steps"),
         ({"batch_size": 10, "examples": 1_000, "epochs": 1, "delta": 0.001}, "so large a δ allows publishing one of"),
+        ({"sampling_rate": "0.01", "steps": 3}, "sampling_rate='0.01' is no number."),
+        ({"sampling_rate": 0.01, "steps": 3, "delta": None}, "delta=None is no number."),
+        ({"sampling_rate": 0.01, "steps": 3, "accountant": "pld"}, "accountant='pld' is no accountant"),
     ],
 )
 def test_a_script_of_impossible_numbers_is_refused(numbers: dict[str, Any], sentence: str) -> None:

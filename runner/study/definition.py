@@ -426,7 +426,7 @@ def _line(entry: Entry) -> str | None:
 
 
 def _is_line(text: str) -> bool:
-    return bool(text.strip()) and not re.search(r"[\n|<>\[\]]", text)
+    return text == text.strip() != "" and text.isprintable() and not re.search(r"[|<>\[\]]", text)
 
 
 def _number(entry: Entry) -> float | None:

@@ -136,6 +136,8 @@ def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
         (("seeds: 5", "title: \x00"), "line 7: no valid YAML: "),
         (("mnist_tanh", "mnist_tanh noise_multiplier=1"), "line 1: base: noise_multiplier=1 is not for all arms"),
         (("DP-PSAC:", "' ':"), "line 2: arms: expected a name in one line for each arm, got ' '"),
+        (("DP-PSAC:", "'flat ':"), "line 2: arms: expected a name in one line for each arm, got 'flat '"),
+        (("DP-PSAC:", r'"flat\u200b":'), r"a name in one line for each arm, got 'flat\u200b'"),
         (("[0.25, 0.5, 1, 2, 4]", "{from: 1.5, to: 4, integer: true}"), "search.optimizer.lr: a range of whole"),
         (("optimizer.lr:", "seed:"), "line 8: search.seed: seed is set by the study: use seeds."),
         (("[0.25, 0.5, 1, 2, 4]", "{times: {from: 1, to: 2}}"), "line 8: search.optimizer.lr: multiples are"),
