@@ -299,6 +299,7 @@ def test_lines_end_at_the_accuracies_of_the_leaderboard(planned, tmp_path, monke
     runs = planned("mnist_relu", [[90.0, 94.0, 95.0]]) + planned("mnist_tanh", [[92.0, 96.0, 97.0], [92.0, 95.0, 97.0]])
     monkeypatch.setattr(boards, "planned_jobs", lambda: [run.job for run in runs])
     monkeypatch.setattr(boards, "study_files", lambda: [])
+    monkeypatch.setattr(boards, "entered_folders", lambda: [])
     entries, recorded = boards.board_of(tmp_path)
     lines = lines_of(entries, recorded)
     assert lines.keys() == {("MNIST", PLAIN), ("MNIST", TANH)}
