@@ -255,7 +255,8 @@ def item_page(
         parts.append(f"## Claims\n\n{claims_text(rows)}")
         parts.append("[How to read the table](../../README.md#how-to-read-a-table-of-claims).\n")
     if chosen := open_settings(rows):
-        parts.append(f"## Settings that the paper leaves open\n\nChosen here: {chosen}")
+        gap = "\n\n" if chosen.startswith("- ") else " "
+        parts.append(f"## Settings that the paper leaves open\n\nChosen here:{gap}{chosen}")
     links = ", ".join(f"[{name}]({name})" for name in files if name.endswith(".csv"))
     name = paper.name.replace("_", "-")
     commands = f"Make it again: `make aggregate-{name} ITEMS={item.name}`."

@@ -35,7 +35,7 @@ _PANELS = {"MNIST": (88.0, 99.3), "FashionMNIST": (74.0, 91.0), "CIFAR10": (25.0
 _NOTE = (
     "Lines: mean of the seeds at the last epoch within each ε, with its 95% interval; dotted: one run. The settings\n"
     "are the leaderboard's. ☆: what a paper claims, at the ε that it counts. Arrows: what its method reaches at that\n"
-    "sound ε. Where a method has no line, its noise or its data allow no sound ε up to 3."
+    "sound ε. A method without a line was not run, or its noise or its data allow no sound ε up to 3."
 )
 
 

@@ -173,7 +173,8 @@ def board(study: Study, arms: Sequence[Compared]) -> str:
         groups = grouped(arms, lambda arm: arm.arm.setting.pair).values()
         best = [max(group, key=lambda arm: arm.gain.value if arm.gain else -math.inf) for group in groups]
         arms = [arm for arm in arms if arm.gain is None or any(arm is other for other in best)]
-    shown, _ = board_of(RESULTS)
+    entered = {read_entrant(path).method for path in entered_folders() if path.name == study.name}  # its own arm
+    shown = [entry for entry in board_of(RESULTS)[0] if entry.method not in entered]
     cells = []
     by_place = grouped(arms, lambda arm: (arm.arm.setting.dataset_name, arm.arm.setting.epsilon))
     for (dataset, epsilon), group in by_place.items():

@@ -24,7 +24,7 @@ _PANEL, _ROW = 0.7, 0.3  # inches: around the rows of a panel, and of each arm
 _NAME = 40  # characters in a line
 _COLOUR = "C0"
 _DEEPEST = 40  # points of accuracy below the best one that a front is shown to
-_FAR, _LEAST = 6, 2.0  # times the median gain, and points: the range that a gain is beyond
+_FAR, _LEAST = 10, 2.0  # times the median gain, and points: the range that a gain is beyond
 
 
 def draw(study: Study, arms: Sequence[Compared], measured: Sequence[Effect]) -> "Figure | None":

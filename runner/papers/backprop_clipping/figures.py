@@ -65,7 +65,11 @@ def figure_5(evidence: Evidence) -> "plots.Figure":
         ("printed", FIG_5, "backpropagation clipping, as printed", "backpropagation clipping"),
         ("original_bug", FIG_5_CODE, "the code's noise (not private)", "original bug"),
     )
-    levels = (("clipping", "clipping, no noise", "SGD, clipped"), ("sgd", "no clipping, no noise", "SGD, ReLU"))
+    levels = (
+        ("clipping_of_code", "the code's clipping, no noise", "original bug"),
+        ("clipping", "clipping as printed, no noise", "backpropagation clipping"),
+        ("sgd", "no clipping, no noise", "SGD, ReLU"),
+    )
     figure, panels = plots.panel_each(4.2)
     for dataset, axes in panels.items():
         printed, *_ = planned = [
@@ -81,7 +85,8 @@ def figure_5(evidence: Evidence) -> "plots.Figure":
             runs = evidence.planned(TABLE_1, f"{PAPER}/{dataset}_{name}")
             if runs.recorded:
                 mean = fmean(runs.finals("test_accuracy"))
-                axes.axhline(mean, color=plots.LOOKS[look][0], linewidth=1, label=f"{label}, {plots.runs_text(runs)}")
+                text, dashes = f"{label}, {plots.runs_text(runs)}", "--" if name == "sgd" else "-"
+                axes.axhline(mean, color=plots.LOOKS[look][0], linewidth=1, linestyle=dashes, label=text)
         if evidence.scale == PAPER_SCALE:
             colour = plots.LOOKS["backpropagation clipping"][0]
             axes.plot(*claimed(dataset), color=colour, label="claimed", **plots.CLAIMED)
@@ -347,18 +352,30 @@ def layer_sensitivity(claim: Claim) -> Measured:
     return Measured(max(group.sensitivity for group in run.mechanism.noise_groups))
 
 
+def _cost_of_rho(claim: Claim) -> tuple[float, str]:
+    """Return E L rho as an epsilon (zCDP), with a run's epochs and layers and the rho in brackets, and in words."""
+    run = ledger_of(claim.sweep, claim.experiment)[0]
+    rho = run.epochs * len(run.mechanism.noise_groups) * float(claim.number.argument)
+    text = f"ρ = {claim.number.argument} a layer and epoch, {rho:.4g} in all"
+    return rho + 2 * math.sqrt(rho * math.log(1 / run.config.delta)), text
+
+
+@computed
+def cost_of_rho(claim: Claim) -> Measured:
+    """Return what the experiment's epochs and layers would cost with another rho than its own."""
+    value, text = _cost_of_rho(claim)
+    return Measured(value=value, explanation=text)
+
+
 @Formula
 def epsilon_of_rho(claim: Claim, evidence: Evidence) -> Measured:
-    """Return E L rho as an epsilon (zCDP), with the experiment's epochs and layers and the rho in brackets.
+    """Return what the experiment costs with the rho in brackets, which is its own.
 
     The sound epsilon is that of the steps by PLD. Statistics that standardise pixels are no part of the algorithm.
     """
-    run = ledger_of(claim.sweep, claim.experiment)[0]
-    rho = run.epochs * len(run.mechanism.noise_groups) * float(claim.number.argument)
-    epsilon = rho + 2 * math.sqrt(rho * math.log(1 / run.config.delta))
+    epsilon, text = _cost_of_rho(claim)
     measured = charged_epsilon(claim, evidence)
     sound = measured.epsilon_sound if measured.epsilon_spent is None else measured.epsilon_spent
-    text = f"ρ = {claim.number.argument} a layer and epoch, {rho:.4g} in all"
     return replace(measured, value=epsilon, epsilon=epsilon, epsilon_sound=sound, epsilon_spent=None, explanation=text)
 
 

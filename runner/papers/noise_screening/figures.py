@@ -139,7 +139,9 @@ def sound_runs(evidence: Evidence) -> "plots.Figure":
             last.text(place, 0.5, "not run", transform=last.get_xaxis_transform(), ha="center", color=plots.GREY)
             continue
         text = f"{label}, {plots.runs_text(planned)}".replace("\n", " momentum ")
-        plots.band(runs, "epsilon_sound", "test_accuracy").draw(by_epoch, plots.LOOKS[look], place, label=text)
+        dashes = "--" if look == "screening" else "-"  # as both readings have one colour
+        band = plots.band(runs, "epsilon_sound", "test_accuracy")
+        band.draw(by_epoch, plots.LOOKS[look], place, linestyle=dashes, label=text)
         values = runs.finals("test_accuracy")
         last.plot([place] * len(values), values, marker, color=colour, markerfacecolor="none")
         last.hlines(sum(values) / len(values), place - 0.2, place + 0.2, color=colour)

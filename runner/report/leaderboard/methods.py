@@ -84,6 +84,7 @@ OPTIONS: dict[str, str] = _FILE["options"]
 ENTERED: dict[str, str] = {f"{ENTRY}{folder.name}": read_entrant(folder).listed_as for folder in entered_folders()}
 NAMES: list[str] = [*(method["name"] for method in METHODS), *ENTERED.values()]  # the first is the baseline
 COMBINED = "Ideas combined"
+SCREENING = "noise screening"  # an idea whose method has it with any others
 LOOKS: dict[str, str] = {  # names in `runner.report.plots.LOOKS`
     **{method["name"]: method["look"] for method in METHODS},
     **dict.fromkeys(ENTERED.values(), "entry"),
@@ -117,7 +118,14 @@ def ideas_of(job: Job) -> tuple[str, ...]:
     """Return the ideas in a job's setting, in a fixed order. A linear model uses no activation."""
     unused = "activation" if job.field("architecture._target_") == "runner.networks.architectures.linear" else ""
     used = ((key, idea) for key, idea in _IDEA_CLASSES.items() if key[0] != unused)
+    if _keeps_every_update(job):
+        used = ((key, idea) for key, idea in used if idea != SCREENING)
     return tuple(idea for (group, target), idea in used if job.field(f"{group}._target_") == target)
+
+
+def _keeps_every_update(job: Job) -> bool:
+    """Return True for noise screening at a temperature of 0, which is the control of a study."""
+    return bool(job.field("screening.initial_temperature") == 0)
 
 
 def method_of(job: Job) -> str:
@@ -128,10 +136,12 @@ def method_of(job: Job) -> str:
         targets = ((group, job.field(f"{group}._target_")) for group in _PLAIN_CLASSES)
         if any(pair not in _IDEA_CLASSES and pair not in _PLAIN_CLASSES.items() for pair in targets):
             return ""
+        if _keeps_every_update(job):
+            return ""
         ideas = ideas_of(job)
         if not ideas:
             return NAMES[0]
-        own = (name for name, named in IDEAS.items() if set(named) == set(ideas))
+        own = (name for name, named in IDEAS.items() if set(named) == set(ideas) or SCREENING in {*named} & {*ideas})
         return next(own, COMBINED if len(ideas) > 1 else "")
     listed = (m["name"] for m in METHODS if any(fnmatchcase(job.experiment, pattern) for pattern in m["experiments"]))
     return next(listed, "")
