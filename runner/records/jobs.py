@@ -29,7 +29,6 @@ from runner.terminal import command
 
 _PAPER_SCALE = f"scale={PAPER}"
 _OF_SEED = re.compile(r"\$\{[^}]*(\bseed\b|\bchosen:)")
-_MACHINES: dict[str, Any] = {}  # fields of a machine by what sets them, and by what they were
 _SEARCH_PATH = "hydra.searchpath="  # which `runner.records.options.search_path` writes
 
 
@@ -319,20 +318,14 @@ def _set_machine(jobs: Sequence[Job], overrides: Sequence[str]) -> list[Job]:
     """Set fields of a machine in all jobs, as Hydra sets them. No id depends on them."""
     if not jobs or not overrides:
         return list(jobs)
-    places = [_parsed(text).key_or_group.partition(".") for text in overrides]
-    before = json.dumps([*overrides, *(jobs[0].values[group] for group, _, _ in places)])
-    # Building a config takes 20 ms, and a plan has a hundred sweeps. A text may interpolate any field of it.
-    if before not in _MACHINES or "${" in before:
-        config = restored(jobs[0].values)
-        set_fields(config, overrides)
-        OmegaConf.resolve(config)
-        check_ranges(config)
-        changed = plain(config)
-        _MACHINES[before] = {group: changed[group] for group, _, _ in places}
-    machine, changed_jobs = _MACHINES[before], []
+    config = restored(jobs[0].values)
+    set_fields(config, overrides)
+    OmegaConf.resolve(config)
+    check_ranges(config)
+    changed, changed_jobs = plain(config), []
     for job in jobs:
         values = dict(job.values)
-        for group, _, name in places:
-            values[group] = values[group] | {name: machine[group][name]} if name else machine[group]
+        for group, _, name in (_parsed(text).key_or_group.partition(".") for text in overrides):
+            values[group] = values[group] | {name: changed[group][name]} if name else changed[group]
         changed_jobs.append(replace(job, values=values))
     return changed_jobs
