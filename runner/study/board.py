@@ -46,8 +46,8 @@ def broken_rules(entrant: Entrant, study: Study, scale: str, arms: Sequence[Prog
     broken = []
     if entrant.author == "My name" or entrant.method.startswith("My clipping"):
         broken.append("entry.yaml: it still has the method or the name of the template.")
-    others = {name for sweep, name in ENTERED.items() if sweep != f"{ENTRY}{entrant.folder.resolve().name}"}
-    if entrant.listed_as in others | {method["name"] for method in METHODS}:
+    listed = {name for sweep, name in ENTERED.items() if sweep != f"{ENTRY}{entrant.folder.resolve().name}"}
+    if entrant.listed_as in listed | {method["name"] for method in METHODS}:
         broken.append(f"entry.yaml: method: {entrant.method!r} is on the leaderboard: give yours another name.")
     if scale != PAPER:
         broken.append("--scale: an entry is trained at the paper's scale.")
@@ -173,12 +173,12 @@ def board(study: Study, arms: Sequence[Compared]) -> str:
         groups = grouped(arms, lambda arm: arm.arm.setting.pair).values()
         best = [max(group, key=lambda arm: arm.gain.value if arm.gain else -math.inf) for group in groups]
         arms = [arm for arm in arms if arm.gain is None or any(arm is other for other in best)]
-    entered = {read_entrant(path).method for path in entered_folders() if path.name == study.name}  # its own arm
-    shown = [entry for entry in board_of(RESULTS)[0] if entry.method not in entered]
+    entered = ENTERED.get(f"{ENTRY}{study.name}")  # its own arm
+    settings = [entry for entry in board_of(RESULTS)[0] if entry.method != entered]
     cells = []
     by_place = grouped(arms, lambda arm: (arm.arm.setting.dataset_name, arm.arm.setting.epsilon))
     for (dataset, epsilon), group in by_place.items():
-        methods = standing(shown, dataset, epsilon).values()
+        methods = standing(settings, dataset, epsilon).values()
         lines = [(entry.mean, entry.method, entry.accuracies) for entry in methods]
         for arm in group:
             accuracies = tuple(arm.arm.accuracies().values())

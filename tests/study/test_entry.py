@@ -21,6 +21,7 @@ from runner.report.files import read_csv
 from runner.report.leaderboard import methods
 from runner.report.leaderboard.entries import entries
 from runner.report.leaderboard.methods import Entrant, read_entrant
+from runner.study import board
 from runner.study.board import entered_runs
 from runner.training.run import Run
 from runner.trust.parts import OwnClipping
@@ -153,6 +154,22 @@ def test_the_leaderboard_reads_records_alone(listed: Entrant, tmp_path: Path, mo
         assert "Halved (2027)" in (tmp_path / name).read_text(encoding="utf-8")
     svg = (tmp_path / "front.svg").read_text(encoding="utf-8")
     assert svg.index("prefers-color-scheme: dark") < svg.index("<path"), "text is light where the system is dark"
+
+
+def test_an_entry_stands_once_among_the_methods(
+    entrant: Entrant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its arm is shown as the entrant's own, so not by its name on the leaderboard, too."""
+    name = "Halved (2027), public data"
+    (row,) = entries(entered_runs(entrant), [3.0])
+    listed = [replace(row, dataset="digits_of_an_entry", method=method) for method in (name, methods.NAMES[0])]
+    monkeypatch.setattr(command, "board", board.board)
+    monkeypatch.setattr(board, "board_of", lambda _: (listed, None))
+    for sweep, shown in (("entry/halved", False), ("entry/another", True)):
+        monkeypatch.setattr(board, "ENTERED", {sweep: name})
+        assert command.enter([str(entrant.folder)]) == 0
+        text = capsys.readouterr().out
+        assert (name in text, methods.NAMES[0] in text, "**mine** (*yours*)" in text) == (shown, True, True)
 
 
 def change_records(folder: Path) -> None:
