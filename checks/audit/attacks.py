@@ -154,12 +154,12 @@ def attack_scores(target: Target, trials: int, stream: str) -> Scores:
         return {"change": seer.projected(change, offset=len(steps))}
 
     sides = []
-    most = max(_CHUNK // 10, _CHUNK // math.ceil(target.setting.steps / 10))  # fewer if there are more than ten steps
+    chunk = max(_CHUNK // 10, _CHUNK // math.ceil(target.setting.steps / 10))  # fewer if there are more than ten steps
     for i, world in enumerate(target.worlds):
         cache: _Sums = {}
         parts = [
-            scores(released(target, world, min(most, trials - begin), f"{stream}/{i}/{begin}", cache))
-            for begin in range(0, trials, most)
+            scores(released(target, world, min(chunk, trials - begin), f"{stream}/{i}/{begin}", cache))
+            for begin in range(0, trials, chunk)
         ]
         sides.append({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
     return {name: (sides[0][name], sides[1][name]) for name in sides[0]}

@@ -152,9 +152,9 @@ class OwnClipping:
     def _bounded_factors(self, norms: Tensor) -> Tensor:
         """Return factors [batch, groups] of norms [batch, groups] that keep gradients within their sensitivity."""
         factors = self._method(norms)
-        most = torch.tensor([group.sensitivity for group in self.groups], dtype=norms.dtype, device=norms.device)
-        most = most / norms.clamp_min(LEAST_NORM)
-        return torch.where(factors.isfinite(), factors, 0.0).clamp(-most, most)
+        largest = torch.tensor([group.sensitivity for group in self.groups], dtype=norms.dtype, device=norms.device)
+        largest = largest / norms.clamp_min(LEAST_NORM)
+        return torch.where(factors.isfinite(), factors, 0.0).clamp(-largest, largest)
 
 
 def _norms(tensors: Mapping[str, Tensor], group: NoiseGroup) -> Tensor:
@@ -212,8 +212,8 @@ class OwnFeatures:
 
     def _computed_once(self, images: Tensor) -> Tensor:
         """Return the features of a data set from the user's cache folder, unless two computations of a few differ."""
-        few = images[:_TRIED]
-        if not torch.equal(self._mapped(few), self._mapped(few)):
+        sample = images[:_TRIED]
+        if not torch.equal(self._mapped(sample), self._mapped(sample)):
             return self._mapped(images)
         pixels = hashlib.sha256(images.cpu().contiguous().numpy().data).hexdigest()
         name = hashlib.sha256(f"{self.key} {pixels} {images.device.type}".encode()).hexdigest()[:32]
