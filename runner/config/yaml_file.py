@@ -34,7 +34,7 @@ _TYPED = {  # what is no text in a file of Hydra's, beside null, with the charac
 
 def is_line(text: str) -> bool:
     """Return True if a text fits into a cell of a table, and looks like no other one."""
-    return text.isprintable() and text == text.strip() and not re.search(r"[|<>\[\]]", text)
+    return text == text.strip() != "" and text.isprintable() and not re.search(r"[|<>\[\]]", text)
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,14 @@ def sentence(error: BaseException) -> str:
     if unknown:
         hint = _field_hint(error, where, unknown[1], message)
         message = message.replace(unknown[0], f"there is no field '{unknown[1]}'") + hint
-    if typed := re.match(r"Error parsing override '([\w/-]+)' missing EQUAL", message):
-        paths = scan(REPOSITORY / "conf", f"*/{typed[1].replace('-', '_')}.yaml")
-        groups = [path.relative_to(REPOSITORY / "conf").parts[0] for path in paths]
-        hint = f" Did you mean {' or '.join(f'{group}={typed[1]}' for group in groups)}?" if groups else ""
-        message = f"'{typed[1]}' is neither group=option nor field=value.{hint}"
-    if unread := re.match(r"\w+Exception: (\S.*?) \^+ See https:", message):
-        message = f"{unread[1]!r} is neither group=option nor field=value."
+    if typed := re.match(
+        r"Error parsing override '([\w/-]+)' missing EQUAL|\w+Exception: (\S.*?) \^+ See https:", message
+    ):
+        text = typed[1] or typed[2]
+        paths = scan(REPOSITORY / "conf", f"*/{text.replace('-', '_')}.yaml") if typed[1] else []
+        near = [f"{path.relative_to(REPOSITORY / 'conf').parts[0]}={text}" for path in paths]
+        message = f"{text!r} is neither group=option nor field=value."
+        message += f" Did you mean {' or '.join(near)}?" if near else ""
     message = message.partition(" See https://")[0]
     message = re.sub(r"^field '(\S+)' is not Optional", r"\1 cannot be null", message)
     repeated = r"^Multiple values for (\w+)\..*: (\w+)'"

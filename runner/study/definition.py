@@ -217,7 +217,7 @@ def _arms(content: Mapping[str, Entry], common: Search, factorial: bool) -> Iter
     if factorial and len(arms.content) > _MOST_PARTS:
         raise arms.wrong(f"a factorial has at most {_MOST_PARTS} parts, as each doubles the number of arms")
     for name in arms.content:
-        if not (name.strip() and is_line(name)):
+        if not is_line(name):
             raise arms.wrong(f"expected a name in one line for each arm, got {name!r}")
     if not factorial:
         if "baseline" in content:
@@ -426,7 +426,7 @@ def _option(entry: Entry) -> str | None:
 
 
 def _line(entry: Entry) -> str | None:
-    return entry.text if entry.text.strip() and is_line(entry.text) else None
+    return entry.text if is_line(entry.text) else None
 
 
 def _number(entry: Entry) -> float | None:

@@ -61,8 +61,8 @@ def load(run: Run) -> tuple[Split, ...]:
         norm = torch.stack([torch.linalg.vector_norm(piece.flatten(1), dim=1).max() for piece in pieces]).max()
         if not norm <= bound.norm * (1 + _ROUNDING):
             raise ConfigError(f"features: they have the norm {norm:.6g}, but state a largest norm of {bound.norm:.6g}.")
-    fitted = getattr(run.dataset, "standardised", False) or standardised(train.images)
-    if run.mechanism.private and not run.unsound and fitted:
+    promised = run.mechanism.private and not run.unsound
+    if promised and (getattr(run.dataset, "standardised", False) or standardised(train.images)):
         raise ConfigError(
             "features: the training images are standardised or centred by their own statistics, which no ledger holds: "
             "take public constants, or pixels of 0 to 1 and normalization=private_statistics."

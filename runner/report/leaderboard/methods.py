@@ -116,10 +116,9 @@ def anchor(heading: str) -> str:
 
 def ideas_of(job: Job) -> tuple[str, ...]:
     """Return the ideas in a job's setting, in a fixed order. A linear model uses no activation."""
-    unused = "activation" if job.field("architecture._target_") == "runner.networks.architectures.linear" else ""
-    used = ((key, idea) for key, idea in _IDEA_CLASSES.items() if key[0] != unused)
-    if _keeps_every_update(job):
-        used = ((key, idea) for key, idea in used if idea != SCREENING)
+    linear = job.field("architecture._target_") == "runner.networks.architectures.linear"
+    unused = ["activation"] * linear + ["screening"] * _keeps_every_update(job)
+    used = ((key, idea) for key, idea in _IDEA_CLASSES.items() if key[0] not in unused)
     return tuple(idea for (group, target), idea in used if job.field(f"{group}._target_") == target)
 
 
