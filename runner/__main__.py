@@ -11,6 +11,7 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import gc
 import re
 import sys
+from importlib.metadata import version
 from importlib.util import find_spec
 
 from runner.cli.commands import COMMANDS, carry_out, interrupt_on_termination, unknown
@@ -30,6 +31,9 @@ def main() -> int:
         return carry_out(name, sys.argv[2:])
     if name in ("", "-h", "--help"):
         return carry_out("help", sys.argv[2:], {"help": ("runner.cli.help", "")})
+    if name == "--version":  # Hydra would print its own
+        print(f"dp-repro-bench {version('dp-repro-bench')}")
+        return 0
     if re.fullmatch(r"[\w-]+", name) and not name.startswith("-"):
         print(unknown("runner", name, COMMANDS), file=sys.stderr)
         return 2
