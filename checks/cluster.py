@@ -22,8 +22,8 @@ from typing import Any
 from checks.faults.command import family, kill, measured, running
 from runner.config import REPOSITORY, ConfigError
 from runner.launch.slurm import queue_states, queued_runs
-from runner.records.files import progress
-from runner.report.files import Table, markdown, write_text
+from runner.records.disk import progress
+from runner.report.formats import Table, markdown, write_text
 
 _PAPER = (sys.executable, "-m", "runner", "reproduce", "tempered-sigmoid", "--scale=smoke", "--items=fig-3,fig-4")
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")

@@ -30,7 +30,7 @@ from runner.cli.reproduce import check_data, ordered
 from runner.config import PAPER, REPOSITORY, RESULTS, ConfigError
 from runner.config.yaml_file import read_yaml
 from runner.launch import Work, launcher_of, run_jobs
-from runner.records.files import is_recorded, record_path, results_folder
+from runner.records.disk import is_recorded, record_path, results_folder
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.provenance import device_name
 from runner.runs import durations

@@ -29,11 +29,11 @@ from runner.accounting import Pld, check_delta, training_loop
 from runner.accounting.calibration import Accountant
 from runner.config import FIELDS, REPOSITORY, RESULTS, ConfigError, EvaluationSplit, options_of, register
 from runner.config.checkout import scan
-from runner.records.files import find_record, read_record, results_folder, stopped_path, use_own_folder
-from runner.records.hydra_errors import sentence
+from runner.config.hydra_errors import sentence
+from runner.config.options import as_typed, check_budgets, check_options, search_path
+from runner.records.disk import find_record, read_record, results_folder, stopped_path, use_own_folder
 from runner.records.identity import identify, resolved
 from runner.records.jobs import command_of, composed
-from runner.records.options import as_typed, check_budgets, check_options, search_path
 from runner.records.store import table_of
 from runner.report.listing import result_text
 from runner.terminal import nearest, one_line

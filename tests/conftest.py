@@ -127,8 +127,8 @@ def fabricate(tmp_path: Path) -> Fabricate:
 
     With sound=None no sound epsilon is known of it.
     """
-    from runner.claims.runs import folder_of
-    from runner.records.files import record_path, write_record
+    from runner.claims.evidence import folder_of
+    from runner.records.disk import record_path, write_record
     from runner.records.identity import recorded_config
 
     def write(
@@ -218,7 +218,7 @@ def quietly(row: dict[str, float], run: Any) -> None:
 
 def record_of(config: "DictConfig") -> dict[str, Any]:
     """Return the record of the run of a config."""
-    from runner.records.files import read_record, record_path, results_folder
+    from runner.records.disk import read_record, record_path, results_folder
     from runner.records.identity import identify
 
     return read_record(record_path(results_folder(config), identify(config)[0]))

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, ListConfig
 
 from runner.cli.errors import explained
 from runner.config import FIELDS
-from runner.records.options import check_options
+from runner.config.options import check_options
 from runner.runs.execute import execute
 from tests.conftest import Compose
 from tests.tracked import tracked_options

@@ -19,9 +19,9 @@ from runner.cli import help
 from runner.cli import run as command
 from runner.cli.commands import COMMANDS
 from runner.config import REPOSITORY, ConfigError, chosen, register
+from runner.config.options import check_budgets, check_options
 from runner.data.datasets import ImageDataset
 from runner.records.identity import identify, plain, resolved
-from runner.records.options import check_budgets, check_options
 from runner.runs.execute import execute
 from runner.training.diagnostics import diagnostics
 from tests.forked import run_in_fork

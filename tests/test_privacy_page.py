@@ -14,7 +14,7 @@ from checks.audit.cases import CONFIDENCE, ENOUGH, GROUPS, WITHOUT
 from runner.accounting import sound_epsilon
 from runner.cli import epsilon
 from runner.config import REPOSITORY
-from runner.report.files import read_csv
+from runner.report.formats import read_csv
 
 PAGE = (REPOSITORY / "docs" / "privacy.md").read_text(encoding="utf-8")
 TEXT = " ".join(PAGE.split())

@@ -44,7 +44,7 @@ def copy_tracked(folder: Path, *patterns: str) -> None:
 def committed_sources() -> "Sources":
     """Return the committed tables, from which findings take their numbers; `make current` makes them again."""
     from runner.config import RESULTS
-    from runner.report.files import read_csv
+    from runner.report.formats import read_csv
     from runner.report.statements import Sources
 
     def study(name: str) -> list[dict[str, str]]:

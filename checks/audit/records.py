@@ -18,9 +18,9 @@ from checks.audit.cases import CONFIDENCE, Row, attack_target
 from checks.audit.targets import PLAIN, Setting, Target, network_of, option, own_options
 from runner.config import RESULTS, Sampling
 from runner.mechanism.banded import Banded
-from runner.records.files import read_record, upper_bound
+from runner.records.disk import read_record, upper_bound
 from runner.records.verify import run_of
-from runner.report.files import write_csv
+from runner.report.formats import write_csv
 from runner.training.run import Run
 
 TABLE = "records.csv"

@@ -14,7 +14,7 @@ from checks.audit.records import TABLE as RECORDS
 from checks.audit.targets import DELTA, PLAIN
 from checks.audit.trained import TABLE as RUNS
 from checks.audit.trained import TrainedRow
-from runner.report.files import Table, bound_text, markdown, plus_minus, read_csv, write_csv, write_text
+from runner.report.formats import Table, bound_text, markdown, plus_minus, read_csv, write_csv, write_text
 from runner.report.plots import MARKERS, WIDTH, figure, log_axis, one_legend, save, style
 
 if TYPE_CHECKING:

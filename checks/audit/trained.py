@@ -15,7 +15,7 @@ from runner.accounting import Releases
 from runner.accounting.ledger import SampledGaussian, sampled_gaussians
 from runner.clipping import Flat
 from runner.mechanism.dp_sgd import Mechanism
-from runner.report.files import write_csv
+from runner.report.formats import write_csv
 from runner.training.graph import GraphStep
 from runner.training.run import Run
 

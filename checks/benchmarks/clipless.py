@@ -19,7 +19,7 @@ from checks.benchmarks.own import EXAMPLES
 from checks.benchmarks.problems import LIPSCHITZ, PLAIN, problem
 from runner.config import REPOSITORY
 from runner.records.provenance import device_name
-from runner.report.files import write_csv
+from runner.report.formats import write_csv
 from runner.speed import machine
 from runner.speed.kernels import kernels_wanted
 from runner.terminal import Parser

@@ -10,7 +10,7 @@ import torch
 from checks.benchmarks.problems import TITLES
 from runner.config import REPOSITORY
 from runner.report import plots
-from runner.report.files import read_csv, write_csv, write_text
+from runner.report.formats import read_csv, write_csv, write_text
 
 FOLDER = REPOSITORY / "results" / "benchmark"
 TABLE, WHOLE_RUNS = "engines.csv", "whole_runs.csv"

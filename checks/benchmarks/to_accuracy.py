@@ -23,7 +23,7 @@ from checks.benchmarks.measure import whole_number
 from checks.benchmarks.report import FOLDER, WHOLE_RUNS, write_page
 from runner.config import REPOSITORY
 from runner.records.provenance import device_name
-from runner.report.files import write_csv
+from runner.report.formats import write_csv
 from runner.speed.kernels import kernels_wanted
 from runner.terminal import Parser
 

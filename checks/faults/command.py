@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runner.config import REPOSITORY
-from runner.records.files import read_record
+from runner.records.disk import read_record
 
 DRIVER, FORK_SERVER, WORKER, WANDB = "driver", "fork server", "worker", "W&B's process"
 _READY = 300.0  # seconds in which a command that is not done has its first run under way

@@ -31,7 +31,7 @@ def main(folder: str) -> int:
     interrupt_on_termination()
     try:
         from runner.launch.processes import Work, run_processes
-        from runner.records.files import recorded
+        from runner.records.disk import recorded
         from runner.terminal import Line
 
         left = [job for job in planned(folder) if not recorded(job.config)]

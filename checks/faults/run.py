@@ -24,7 +24,7 @@ from checks.faults.command import Command, measured, records
 from checks.faults.driver import planned
 from checks.faults.scenes import LIMIT, Scene, scenes
 from runner.config import REPOSITORY
-from runner.report.files import Table, markdown, write_text
+from runner.report.formats import Table, markdown, write_text
 
 
 @dataclass

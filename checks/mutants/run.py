@@ -125,7 +125,7 @@ def _tried(
 
 def write(folder: Path, faults: Sequence[tuple[str, Mutant]], outcomes: Sequence[Outcome]) -> Path:
     """Write README.md: the score, the score by part, and a row for each fault. Return its path."""
-    from runner.report.files import Table, markdown, write_text  # here: no trial may find it imported
+    from runner.report.formats import Table, markdown, write_text  # here: no trial may find it imported
 
     by_part: dict[str, list[bool]] = {}
     rows = []

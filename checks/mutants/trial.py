@@ -82,7 +82,7 @@ def copied(repository: Path, copy: Path) -> Path:
 def compiled(tree: Path, cache: Path) -> None:
     """Put the kernels of `tree` into `cache`, from the user's own cache, after compiling them there if necessary."""
     code = (
-        "from runner.data.files import cache_folder\n"
+        "from runner.files import cache_folder\n"
         "from runner.speed import kernels\n"
         "for source in kernels._FOLDER.glob('*.cpp'): kernels.library(source.stem, lambda compiled: True)\n"
         "print(cache_folder())"

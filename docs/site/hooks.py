@@ -17,7 +17,7 @@ from runner.claims.verdicts import ON_EPSILON, WORDS, ClaimRow
 from runner.config import RESULTS
 from runner.report import figures, plots
 from runner.report.claim_rows import CLAIMED_EPSILON, cells_of, epsilon_text, method_text, rows_of, verdict_text
-from runner.report.files import bound_text, number, read_csv
+from runner.report.formats import bound_text, number, read_csv
 from runner.report.leaderboard.methods import accuracy_text
 from runner.report.papers import Paper, every_paper
 from runner.study.board import board_of

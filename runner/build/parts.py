@@ -27,7 +27,7 @@ from runner.data.augmentation import Augmentation
 from runner.data.datasets import ImageDataset, OwnDataset
 from runner.data.examples import Examples, splits_of
 from runner.data.features import Features, Pixels
-from runner.data.reading import reproducible
+from runner.data.reproducible import reproducible
 from runner.gradients import Objective, fresh_copy
 from runner.gradients.interface import check_losses
 from runner.mechanism.dp_sgd import Normalization
@@ -35,7 +35,7 @@ from runner.networks.frozen import freeze
 from runner.networks.objective import InputBound, layers_with_parameters
 from runner.speed.machine import memory
 from runner.training.updates import Schedule, UpdateRule, Updates
-from runner.trust.parts import OwnClipping, OwnFeatures, OwnViews
+from runner.trust.own_parts import OwnClipping, OwnFeatures, OwnViews
 from runner.trust.sources import sources_of, weight_files
 
 _EPOCHS = 1000  # of a schedule that are tried, at most

@@ -23,7 +23,7 @@ from runner.clipping import NoClipping
 from runner.config import FIELDS, ConfigError, EngineName, EvaluationSplit, StepMode, check_ranges, check_values, is_own
 from runner.data.datasets import HOLDOUT_PARTS, Split, holdout_examples
 from runner.data.originals import private_statistics
-from runner.data.reading import seeded
+from runner.data.reproducible import seeded
 from runner.gradients import Engine, Objective, fresh_copy, unknown
 from runner.gradients.interface import OrdinaryPass
 from runner.mechanism.dp_sgd import Mechanism, Normalization, Scheduled
@@ -34,7 +34,7 @@ from runner.training.run import NotCapturableError, Run
 from runner.training.updates import UpdateRule
 from runner.trust.engine import IsolatedEngine, Mapped, isolated_prediction
 from runner.trust.mechanism import mechanism_for, own_noise
-from runner.trust.parts import OwnClipping, OwnFeatures, OwnViews
+from runner.trust.own_parts import OwnClipping, OwnFeatures, OwnViews
 
 _printed = set[str]()  # notes of this process
 

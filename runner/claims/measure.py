@@ -31,11 +31,11 @@ import scipy  # its modules are imported at their first use
 from numpy.typing import NDArray
 
 from runner.claims.claim import ORDERS, OVER_VALUES, SEARCH_CHOICE, THRESHOLDS, Claim
+from runner.claims.evidence import Evidence, PlannedRun, Runs, RunsAt, decides
+from runner.claims.intervals import Interval, Spread, between, redrawn
 from runner.claims.measurement import FEWEST_RUNS, Measured, Sample, charged, compare_samples, measure_sample
 from runner.claims.numbers import FIFTHS, epochs_of, reader_of
-from runner.claims.runs import Evidence, PlannedRun, Runs, RunsAt, decides
-from runner.claims.statistics import Interval, Spread, between, redrawn
-from runner.records.files import upper_bound
+from runner.records.disk import upper_bound
 from runner.records.jobs import sweep_jobs
 from runner.terminal import bound_text
 

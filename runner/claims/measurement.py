@@ -8,10 +8,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from runner.claims import statistics
+from runner.claims import intervals
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
-from runner.claims.runs import RunsAt, decides
-from runner.claims.statistics import LEVEL, Interval, Mean, Spread
+from runner.claims.evidence import RunsAt, decides
+from runner.claims.intervals import LEVEL, Interval, Mean, Spread
 
 Statistic: TypeAlias = Literal["mean", "geometric", "best"]
 Sample: TypeAlias = tuple[float, ...]  # a number of each run
@@ -188,14 +188,14 @@ def interval_of(claim: Claim, measured: Measured, level: float = LEVEL) -> Inter
         means = [mean.of(measured.runs) for mean in means]
     runs = None if claim.direction in (*ORDERS, *THRESHOLDS) else claim.runs  # None: the claim is exact
     if measured.comparison == "ratio":
-        logarithm = statistics.less_claim(means, 0.0, runs, level)
+        logarithm = intervals.less_claim(means, 0.0, runs, level)
         interval = Interval(math.exp(logarithm.low), math.exp(logarithm.high)).less(aim)
     elif measured.statistic == "best" and len(means) == 1:
-        interval = statistics.best_less_claim(means[0], aim, claim.runs, level)
+        interval = intervals.best_less_claim(means[0], aim, claim.runs, level)
     elif measured.statistic == "best":
-        interval = statistics.bests_less_claim(means[0], means[1], aim, claim.runs, level)
+        interval = intervals.bests_less_claim(means[0], means[1], aim, claim.runs, level)
     else:
-        interval = statistics.less_claim(means, aim, runs, level)
+        interval = intervals.less_claim(means, aim, runs, level)
     return Interval(interval.low, math.inf) if measured.at_least else interval
 
 
@@ -215,7 +215,7 @@ def own_precision(claim: Claim, measured: Measured) -> float | None:
     if unknown or not claim.of.startswith("mean of ") or claim.runs < 2:
         return None
     exact = [Mean(mean.value, claim.runs, mean.spread) for mean in means]
-    return statistics.less_claim(exact, 0.0, None).half_width
+    return intervals.less_claim(exact, 0.0, None).half_width
 
 
 def means_of(measured: Measured) -> list[Mean]:
@@ -234,5 +234,5 @@ def means_of(measured: Measured) -> list[Mean]:
         elif len(values) < 2 or (len(values) < _AGREEING and len(set(values)) == 1):
             return []
         else:
-            means.append(statistics.measured_mean(values))
+            means.append(intervals.measured_mean(values))
     return means

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.claims.claim import Call, Claim
-from runner.claims.runs import PlannedRun
+from runner.claims.evidence import PlannedRun
 
 Reader: TypeAlias = Callable[[PlannedRun, int], float | Sequence[float]]
 Epoch: TypeAlias = Callable[[PlannedRun], int | None]  # from 0; None: the run has no such epoch

@@ -15,9 +15,9 @@ from typing import Any
 import scipy
 
 from runner.claims.claim import ORDERS, THRESHOLDS, Claim
+from runner.claims.evidence import PAPER_SCALE
+from runner.claims.intervals import EQUIVALENCE, LEVEL, Interval, more_runs, summarise
 from runner.claims.measurement import FEWEST_RUNS, Measured, enough_runs, interval_of, means_of, own_precision
-from runner.claims.runs import PAPER_SCALE
-from runner.claims.statistics import EQUIVALENCE, LEVEL, Interval, more_runs, summarise
 from runner.terminal import number
 
 HOLDS, NOT_CONTRADICTED, DIFFERS, FAILS, OPEN = WORDS = ("holds", "not contradicted", "differs", "fails", "open")

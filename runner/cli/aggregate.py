@@ -12,13 +12,13 @@ from types import MappingProxyType
 from typing import Any
 
 from runner.claims.claim import DATASETS, dataset_name
+from runner.claims.evidence import PAPER_SCALE, Evidence, Runs, collect, folder_of
 from runner.claims.measure import measure
-from runner.claims.runs import PAPER_SCALE, Evidence, Runs, collect, folder_of
 from runner.claims.verdicts import ClaimRow, judge
 from runner.config import REPOSITORY, RESULTS, ConfigError
 from runner.report import figures, pages, plots
 from runner.report.claim_rows import cells_of, item_page, write_rows
-from runner.report.files import Table, aligned, markdown, read_csv, write_csv, write_table_csv, write_text
+from runner.report.formats import Table, aligned, markdown, read_csv, write_csv, write_table_csv, write_text
 from runner.report.leaderboard.entries import COLUMNS, SHOWN, Entry, comparisons, csv_rows, trials
 from runner.report.leaderboard.methods import NAMES, accuracy_text, standing
 from runner.report.leaderboard.page import matrix_page, page, read_published, settings_page

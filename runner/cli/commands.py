@@ -31,8 +31,8 @@ COMMANDS = {
     "pareto": ("runner.cli.study:pareto", "accuracy against the sound ε for one method, with its runs"),
     "enter": ("runner.cli.study:enter", "check an entry to the leaderboard"),
     "dashboard": ("runner.cli.dashboard", "workspaces in W&B: charts and runs of each paper"),
-    "verify": ("runner.records.verify", "compare the privacy of each record with its config"),
-    "migrate": ("runner.records.migrate", "file records under the ids that their configs have now"),
+    "verify": ("runner.cli.records:verify", "compare the privacy of each record with its config"),
+    "migrate": ("runner.cli.records:migrate", "file records under the ids that their configs have now"),
     "new-paper": ("runner.cli.new_paper", "a paper to fill in, which runs as it is"),
 }
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runner.claims.claim import DATASETS, dataset_name
-from runner.claims.statistics import Mean, Spread, less_claim
+from runner.claims.intervals import Mean, Spread, less_claim
 from runner.config import REPOSITORY, RESULTS, ConfigError
 from runner.report.claim_rows import difference_text
-from runner.report.files import bound_text, read_csv
+from runner.report.formats import bound_text, read_csv
 from runner.report.leaderboard.methods import IDEAS, LOOKS, NAMES, accuracy_text, standing
 from runner.terminal import Parser, nearest
 

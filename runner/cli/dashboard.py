@@ -11,7 +11,7 @@ from runner.config import PAPER, ConfigError
 from runner.records.jobs import sweep_jobs
 from runner.report.papers import Paper, every_paper, load
 from runner.terminal import Line, Parser, one_line
-from runner.tracking.runs import AXES, check_login
+from runner.tracking.writer import AXES, check_login
 
 PROJECT = "dp-repro-bench"  # as conf/tracking names it
 _WITHOUT = "Without an account, `wandb leet run FOLDER` draws the curves of a run in wandb/ in the terminal."

@@ -20,10 +20,10 @@ from runner import accounting
 from runner.accounting import Releases, calibrate_noise_multiplier, check_delta, training_loop
 from runner.config import REPOSITORY
 from runner.config.checkout import scan
+from runner.config.options import check_options, search_path
 from runner.records.identity import resolved
 from runner.records.jobs import composed
-from runner.records.options import check_options, search_path
-from runner.report.files import Table, aligned
+from runner.report.formats import Table, aligned
 from runner.terminal import Parser, bound_text, number
 
 if TYPE_CHECKING:

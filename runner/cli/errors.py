@@ -12,8 +12,8 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError
 
 from runner.config import REPOSITORY, ConfigError
+from runner.config.hydra_errors import sentence
 from runner.config.yaml_file import read_yaml
-from runner.records.hydra_errors import sentence
 from runner.trust.sources import is_installed
 
 _EXTRAS = {"playwright": "browser", "optuna": "search", "wandb_workspaces": "dashboard"}

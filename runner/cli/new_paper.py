@@ -13,7 +13,7 @@ from string import Template
 
 from runner.config import REPOSITORY, ConfigError, options_of
 from runner.config.yaml_file import read_yaml
-from runner.report.files import write_text
+from runner.report.formats import write_text
 from runner.terminal import Parser, command
 
 _FOLDERS = ("runner/papers", "conf/experiment", "sweeps", "results")  # with a folder for each paper

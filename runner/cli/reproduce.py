@@ -18,17 +18,17 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from runner.claims.runs import check_scale, folder_of, grouped
+from runner.claims.evidence import check_scale, folder_of, grouped
 from runner.config import FIELDS, FRESH, PAPER, YOURS, ConfigError, options_of
 from runner.config.fields import Part
+from runner.config.options import check_options
 from runner.launch import Launcher, Tally, Work, launcher_of, run_jobs
 from runner.launch.processes import workers as usual_workers
 from runner.launch.slurm import queued_runs
-from runner.records.files import failure_path, is_recorded, progress, record_path, results_folder
+from runner.records.disk import failure_path, is_recorded, progress, record_path, results_folder
 from runner.records.identity import check_examples
 from runner.records.jobs import Job, sweep_jobs
-from runner.records.options import check_options
-from runner.report.files import read_csv, write_csv
+from runner.report.formats import read_csv, write_csv
 from runner.report.papers import Item, Paper, every_paper, load, names_of, paper_names
 from runner.runs import durations
 from runner.runs.durations import estimated, plan_text, table_of_items

@@ -49,10 +49,10 @@ def run(composed: DictConfig) -> None:
 
 
 def _run(composed: DictConfig) -> None:
-    from runner.records.files import find_record, read_record, results_folder, use_own_folder
+    from runner.config.options import check_budgets
+    from runner.records.disk import find_record, read_record, results_folder, use_own_folder
     from runner.records.identity import identify, resolved
     from runner.records.jobs import command_of
-    from runner.records.options import check_budgets
     from runner.report.listing import explain_command, result_text
     from runner.runs.execute import execute
     from runner.runs.models import model_path
@@ -131,9 +131,9 @@ def main() -> None:
     global _whole_errors
     _whole_errors = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of printing, for the explanation below
+    from runner.config.loader import use_loader
+    from runner.config.options import arranged, check_options
     from runner.data import DataError
-    from runner.records.loader import use_loader
-    from runner.records.options import arranged, check_options
 
     use_loader()
     try:
@@ -152,7 +152,7 @@ def main() -> None:
         _stop(f"{message}; finished runs are recorded." if code == 1 else message, code)
     finally:
         if len(_ENDED) > 1:  # a table of the runs of a multirun, with earlier ones
-            from runner.records.files import read_record
+            from runner.records.disk import read_record
             from runner.report.listing import records_text
 
             lines = [records_text([read_record(path) for path in _ENDED[-_SHOWN:]])]

@@ -20,13 +20,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from runner.claims.runs import grouped
+from runner.claims.evidence import grouped
 from runner.claims.verdicts import ON_EPSILON, WORDS
 from runner.config import PAPER, REPOSITORY, RESULTS, ConfigError
 from runner.records.store import Record, columns_of
 from runner.report import items
 from runner.report.claim_rows import chosen_cells, row_alone
-from runner.report.files import Table, aligned, cell, csv_text, read_csv, terminal_width
+from runner.report.formats import Table, aligned, cell, csv_text, read_csv, terminal_width
 from runner.report.listing import explain_command, own_records, records_table
 from runner.terminal import Parser, nearest
 

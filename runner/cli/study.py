@@ -21,20 +21,20 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.build.prepare import check_own, prepare
 from runner.claims.claim import dataset_name
-from runner.claims.runs import check_scale, grouped
-from runner.claims.statistics import Interval, mean_of
+from runner.claims.evidence import check_scale, grouped
+from runner.claims.intervals import Interval, mean_of
 from runner.cli.aggregate import shown
 from runner.cli.compare import leaderboard_rows, named_dataset, named_method
+from runner.cli.records import verify
 from runner.cli.reproduce import add_common, check_data, print_failed, requested
 from runner.config import PAPER, REPOSITORY, ConfigError
+from runner.config.hydra_errors import sentence
+from runner.config.options import search_path
 from runner.launch import Tally, Work, run_jobs
 from runner.launch.processes import workers
-from runner.records import verify
-from runner.records.hydra_errors import sentence
 from runner.records.jobs import Job, composed_values
-from runner.records.options import search_path
 from runner.report import plots
-from runner.report.files import Table, aligned, bound_text, mean_text, write_table_csv
+from runner.report.formats import Table, aligned, bound_text, mean_text, write_table_csv
 from runner.report.leaderboard.methods import ENTERED, NAMES, read_entrant, standing
 from runner.runs import durations
 from runner.study.board import board, broken_rules, differences, pack
@@ -45,7 +45,7 @@ from runner.study.progress import Progress, Setting, folder_of, merged, progress
 from runner.study.search import MOST_WIDENED
 from runner.terminal import Line, Parser, command, duration
 from runner.trust.dp_mechanism import FromDPMechanism
-from runner.trust.parts import OwnClipping
+from runner.trust.own_parts import OwnClipping
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -206,7 +206,7 @@ def enter(arguments: Sequence[str]) -> int:
     faults = [*broken_rules(entrant, study, PAPER, arms), *differences(entrant, arms)]
     for fault in faults:
         print(f"{entrant.folder}: {fault}")
-    if verify.main([str(entrant.folder), "--fresh"]) or faults:
+    if verify([str(entrant.folder), "--fresh"]) or faults:
         return 1
     outcome = compared(arms)
     print("\n".join(answers(study, outcome)))

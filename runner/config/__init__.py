@@ -28,7 +28,7 @@ _CHECKOUT = (PACKAGE.parent / "pyproject.toml").is_file()
 REPOSITORY = PACKAGE.parent if _CHECKOUT else PACKAGE / "checkout"  # has conf/ and sweeps/
 PLACE = REPOSITORY if _CHECKOUT else Path.cwd()  # that results/ and wandb/ go into by default
 RESULTS = PLACE / "results"
-YOURS, FRESH = RESULTS / "yours", RESULTS / "fresh"  # of a user, ignored by git: see `runner.records.files.find_record`
+YOURS, FRESH = RESULTS / "yours", RESULTS / "fresh"  # of a user, ignored by git: see `runner.records.disk.find_record`
 
 COUNT = Range("a whole number from 1 up", lambda value: 1 <= value < math.inf)
 THREADS = Range("a whole number from 1 to 1024", lambda value: 1 <= value <= 1024)

@@ -16,7 +16,7 @@ from runner.data import BUNDLED_TEST, BUNDLED_TRAIN, DataError
 from runner.data.examples import SPLITS, as_splits, splits_of
 from runner.data.examples import Split as Split
 from runner.data.originals import FOLDERS, elsewhere, missing, standardised
-from runner.data.reading import reproducible
+from runner.data.reproducible import reproducible
 from runner.terminal import one_line
 
 _DARK = 0.5  # images without a brighter pixel hold something else, such as 12 of 16 bits, or 0 and 1 as whole numbers

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from runner.config.fields import expect
 from runner.data import DataError
-from runner.data.files import SEAL, cache_folder, is_sealed, locked, safe_folder, write_whole
+from runner.files import SEAL, cache_folder, is_sealed, locked, safe_folder, write_whole
 from runner.terminal import Line, duration
 
 _SCATTERED = 256  # images transformed at a time

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.data import DataError
-from runner.data.files import content_of
+from runner.files import content_of
 
 if TYPE_CHECKING:  # pages are made without PyTorch
     from torch import Tensor

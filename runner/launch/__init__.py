@@ -15,7 +15,7 @@ from yaml import YAMLError
 
 from runner.config import REPOSITORY, ConfigError, options_of
 from runner.launch.processes import Tally, Work
-from runner.records.files import recorded
+from runner.records.disk import recorded
 from runner.terminal import Line, nearest, one_line
 
 __all__ = ["Launcher", "Tally", "Work", "launcher_of", "run_jobs"]

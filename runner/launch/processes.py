@@ -242,7 +242,7 @@ def _work(job: Job, threads: int | None, connection: Connection, device: str | N
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-    from runner.records.files import write_progress
+    from runner.records.disk import write_progress
     from runner.runs.execute import execute
     from runner.training.run import Run
 

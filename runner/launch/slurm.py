@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 
 from runner.config import ConfigError
 from runner.launch.processes import Tally, Work, run_on_node
-from runner.records.files import recorded
+from runner.records.disk import recorded
 from runner.records.jobs import Job
 from runner.terminal import Line, one_line
 

@@ -22,7 +22,7 @@ from runner.config.checkout import scan
 from runner.config.fields import Part
 from runner.data import BUNDLED_TEST, BUNDLED_TRAIN
 from runner.data.originals import known
-from runner.data.reading import digest
+from runner.data.reproducible import digest
 from runner.trust.sources import bare_name, own_targets, sources_of
 
 if TYPE_CHECKING:

@@ -23,13 +23,13 @@ from yaml import YAMLError
 
 from runner.config import FIELDS, PAPER, REPOSITORY, Config, ConfigError, check_ranges, register
 from runner.config.fields import Part
+from runner.config.loader import Loader, cached, check_groups, note_file
 from runner.records.identity import identify_recorded, limit, plain
-from runner.records.loader import Loader, cached, check_groups, note_file
 from runner.terminal import command
 
 _PAPER_SCALE = f"scale={PAPER}"
 _OF_SEED = re.compile(r"\$\{[^}]*(\bseed\b|\bchosen:)")
-_SEARCH_PATH = "hydra.searchpath="  # which `runner.records.options.search_path` writes
+_SEARCH_PATH = "hydra.searchpath="  # which `runner.config.options.search_path` writes
 
 
 @dataclass(frozen=True)

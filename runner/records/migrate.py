@@ -1,23 +1,18 @@
-"""`python -m runner migrate results`: file records under the ids that their configs have now, and move classes.
+"""File records under the ids that their configs have now, and move classes.
 
 Records that older code wrote are under the ids of that code, and name classes where they were then. Every number stays
 as it is. Run it when no older code is writing into the folder any more. Whatever interrupts it, the same command goes
 on from there.
-
-Exit codes: 0 done, 2 a record is damaged, or two would be one: nothing was changed.
 """
 
 import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from runner.config.checkout import scan
-from runner.data.files import write_whole
-from runner.records.files import check_record, digest_of, record_path, text_of
+from runner.files import write_whole
+from runner.records.disk import check_record, digest_of, record_path, text_of
 from runner.records.identity import identify_recorded
-from runner.terminal import Parser
 
 
 def migrate(folder: Path, moved: dict[str, str]) -> dict[str, str]:
@@ -83,21 +78,3 @@ def _moved_class(target: str, moved: dict[str, str]) -> str:
     paths = [old for old, new in moved.items() if dotted.startswith(f"{old}.") and not dotted.startswith(f"{new}.")]
     old = max(paths, key=len, default="")
     return moved[old] + target.removeprefix(old) if old else target
-
-
-def main(arguments: Sequence[str]) -> int:
-    parser = Parser(prog="python -m runner migrate", description=__doc__)
-    parser.add_argument("folder", type=Path, help="a results folder: results, or results/smoke")
-    moves = "a class, or a module with all that is in it, that has moved: runner.losses=runner.networks.losses"
-    parser.add_argument("--target", action="append", default=[], metavar="OLD=NEW", help=moves)
-    chosen = parser.parse_args(arguments)
-    pairs = [pair.partition("=") for pair in chosen.target]
-    for old, _, new in pairs:
-        if not (old and new):
-            raise ValueError("--target needs an old and a new dotted path: old.module.Class=new.module.Class.")
-    ids = migrate(chosen.folder, {old: new for old, _, new in pairs})
-    for old, new in ids.items():
-        if old != new:
-            print(old, new)
-    print(f"{len(ids)} records, {sum(old != new for old, new in ids.items())} under a new id", file=sys.stderr)
-    return 0

@@ -90,7 +90,7 @@ class Final(_Strict):
     epoch: Epoch
     steps: Count
     epsilon: Epsilon
-    epsilon_sound: Epsilon | None  # what is guaranteed; in older records see `runner.records.files.as_today`
+    epsilon_sound: Epsilon | None  # what is guaranteed; in older records see `runner.records.disk.as_today`
     epsilon_spent: Epsilon = 0.0  # what the steps cost, where that guarantees nothing
     test_accuracy: Percent
     best_test_accuracy: Percent
@@ -181,7 +181,7 @@ class Record(BaseModel):
     final: Final
     diagnostics: dict[str, Value]
     provenance: Provenance
-    digest: Digest = Field(description="SHA-256 of all the rest: see runner.records.files.digest_of.")
+    digest: Digest = Field(description="SHA-256 of all the rest: see runner.records.disk.digest_of.")
 
     @model_validator(mode="after")
     def _parts_agree(self) -> "Record":

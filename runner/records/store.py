@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from runner.config import FIELDS
 from runner.config.checkout import scan
 from runner.config.fields import Part
-from runner.records.files import find_record, read_record
+from runner.records.disk import find_record, read_record
 
 if TYPE_CHECKING:
     import pandas as pd

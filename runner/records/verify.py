@@ -1,4 +1,4 @@
-"""`python -m runner verify`: compare every record with the values that follow from its config.
+"""Compare every record with the values that follow from its config.
 
 The steps, epsilon as the paper counts, and the sound epsilon are computed again, after every epoch. Final metrics, the
 noise multiplier, the number of parameters, and the user's classes that epsilon rests on are compared with the config or
@@ -11,15 +11,12 @@ count must not fall. `draw` is believed, too. A change of such values alone is n
 What `runner.accounting` computes is kept in the user's cache folder, so a check that was stopped goes on where it was.
 All 3,370 records take at most 17 minutes of processor time at first, and 3.2 later. The last line but one bounds δ from
 below for older records, whose noise was drawn in float32 (see `runner.mechanism.normal`).
-
-Exit codes: 0 every record agrees with its config, 1 one does not or cannot be read, 2 bad input.
 """
 
 import json
 import math
 import multiprocessing
 import signal
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -36,17 +33,16 @@ from runner.accounting import epsilon_by
 from runner.accounting.accountants import ANSWERS, Question
 from runner.accounting.ledger import SampledGaussian
 from runner.build.prepare import prepare
-from runner.config import RESULTS, ConfigError, EvaluationSplit, Sampling, is_own
-from runner.config.checkout import scan
+from runner.config import ConfigError, EvaluationSplit, Sampling, is_own
+from runner.config.loader import hash_of, read_entry, write_entry
 from runner.data.datasets import ImageDataset, Split, holdout_examples
-from runner.data.files import cache_folder, content_of
+from runner.files import cache_folder, content_of
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import DRAWN, PRECISION, cost_of_rounding, delta_of_end, delta_of_radii
-from runner.records.files import read_record, rounded
+from runner.records.disk import read_record, rounded
 from runner.records.jobs import restored
-from runner.records.loader import hash_of, read_entry, write_entry
 from runner.speed.machine import cores, memory
-from runner.terminal import Line, Parser, number, printable
+from runner.terminal import number
 from runner.training.averaging import LAST
 from runner.training.loop import Trained, final_metrics
 from runner.training.run import Run
@@ -217,7 +213,7 @@ def cost_of_noise(record: Mapping[str, Any], run: Run) -> Cost:
     return delta_of_radii(pairs, mechanism.noise_multiplier, mechanism.sampling_rate, steps)
 
 
-def _noise_line(costs: Sequence[tuple[str, Cost]]) -> str:
+def noise_line(costs: Sequence[tuple[str, Cost]]) -> str:
     """Summarise the precisions of all records' noise, and what it costs, in a few sentences."""
     older = [cost for precision, cost in costs if precision == "float32"]
     bounds = sorted(cost for cost in older if isinstance(cost, float))
@@ -272,38 +268,24 @@ def run_of(recorded: dict[str, Any]) -> Run:
     return prepare(config)
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = Parser(prog="python -m runner verify", description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, nargs="?", default=RESULTS, help="a results folder")
-    parser.add_argument("--jobs", type=int, help="processes (default: one for each core, fewer for few records)")
-    parser.add_argument("--fresh", action="store_true", help="do not use the ε kept in the user's cache folder")
-    chosen = parser.parse_args(arguments)
-    if chosen.jobs is not None and chosen.jobs < 1:
-        parser.error(f"--jobs has to be 1 or greater, not {chosen.jobs}.")
-    paths = scan(chosen.folder / "runs", "*.json")
-    if not paths:
-        print(f"verify: {chosen.folder} has no records: expected runs/*.json in it.", file=sys.stderr)
-        return 2
-    if not chosen.fresh:
+def check_files(paths: Sequence[Path], jobs: int | None = None, *, fresh: bool = False) -> Iterator[Checked]:
+    """Check files of records in processes. What accountants answer is kept in the user's cache folder.
+
+    Args:
+        jobs: processes at a time; None: one for each core, and fewer where records or memory are few.
+        fresh: True if the answers in the cache are not used.
+
+    Raises:
+        ConfigError: a process was killed.
+    """
+    if not fresh:
         ANSWERS.update(_stored_answers())
     groups = _groups(paths)
-    jobs = min(chosen.jobs or max(1, min(cores(), memory() // _MEMORY, len(paths) // _RECORDS)), len(groups))
-    line, wrong, noise = Line(), 0, []
+    jobs = min(jobs or max(1, min(cores(), memory() // _MEMORY, len(paths) // _RECORDS)), len(groups))
     try:
-        results = _checked_by_processes(groups, jobs) if jobs > 1 else map(check_file, chain.from_iterable(groups))
-        for position, checked in enumerate(results, 1):
-            line.show(f"verify: {position} of {len(paths)} records ...")
-            if checked.faults:
-                wrong += 1
-                line.clear()
-                print(printable(f"{checked.path.name}: {'; '.join(checked.faults)}"), flush=True)
-            noise += [] if checked.noise is None else [checked.noise]
+        yield from _checked_by_processes(groups, jobs) if jobs > 1 else map(check_file, chain.from_iterable(groups))
     finally:
         _store_answers()
-    line.clear()
-    print(_noise_line(noise))
-    print(f"{len(paths)} records, {wrong} of which contradict their config")
-    return 1 if wrong else 0
 
 
 def _groups(paths: Iterable[Path]) -> list[list[Path]]:

@@ -11,13 +11,13 @@ from pydantic import TypeAdapter
 
 from runner.claims import verdicts
 from runner.claims.claim import ANOTHER_READING, ORDERS, THRESHOLDS, Claim, dataset_name
+from runner.claims.evidence import PAPER_SCALE, grouped
+from runner.claims.intervals import Interval
 from runner.claims.measurement import Measured
-from runner.claims.runs import PAPER_SCALE, grouped
-from runner.claims.statistics import Interval
 from runner.claims.verdicts import ClaimRow, capitalised, count_words, judge
 from runner.config import options_of
-from runner.report import files
-from runner.report.files import Table, bound_text, elsewhere, enumerated, markdown, number, plus_minus
+from runner.report import formats
+from runner.report.formats import Table, bound_text, elsewhere, enumerated, markdown, number, plus_minus
 from runner.terminal import command
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ def write_rows(folder: Path, rows: Sequence[ClaimRow]) -> Path:
     for row in rows:
         outcome = {name: getattr(row, name) for name in _OUTCOME}
         if row.measured and math.isfinite(row.measured):
-            places = files.SIGNIFICANT - 1 - math.floor(math.log10(abs(row.measured)))
+            places = formats.SIGNIFICANT - 1 - math.floor(math.log10(abs(row.measured)))
             for name in ("difference", "interval_low", "interval_high"):
                 outcome[name] = None if outcome[name] is None else round(outcome[name], places) + 0.0
         flags = {name: "yes" if value else "no" for name, value in outcome.items() if isinstance(value, bool)}
         lines.append(_claim_cells(row.claim) | outcome | flags)
-    return files.write_csv(folder / "claims.csv", (*_CLAIM, *_OUTCOME), lines)
+    return formats.write_csv(folder / "claims.csv", (*_CLAIM, *_OUTCOME), lines)
 
 
 def rows_of(folder: Path, paper: "Paper", items: Sequence[str] | None = None) -> list[ClaimRow]:
@@ -70,7 +70,7 @@ def rows_of(folder: Path, paper: "Paper", items: Sequence[str] | None = None) ->
         if not path.exists():
             judged += [judge(claim, Measured(), PAPER_SCALE) for claim in claims]
             continue
-        rows = files.read_csv(path)
+        rows = formats.read_csv(path)
         same = [{name: row.get(name) for name in _CLAIM} for row in rows] == [*map(_claim_cells, claims)]
         if not same or any(tuple(row) != (*_CLAIM, *_OUTCOME) for row in rows):
             shrunk = folder.name != PAPER_SCALE and folder.name in options_of("scale")
@@ -95,7 +95,7 @@ def _judged(claim: Claim, cells: Mapping[str, str]) -> ClaimRow:
 
 
 def _claim_cells(claim: Claim) -> dict[str, Any]:
-    return {name: files.cell(getattr(claim, name)) for name in _CLAIM} | {"experiments": " ".join(claim.experiments)}
+    return {name: formats.cell(getattr(claim, name)) for name in _CLAIM} | {"experiments": " ".join(claim.experiments)}
 
 
 def cells_of(row: ClaimRow) -> SimpleNamespace:

@@ -11,18 +11,18 @@ from omegaconf import OmegaConf
 
 from runner.accounting import Pld, Releases
 from runner.accounting.ledger import sampled_gaussians
-from runner.claims.runs import grouped
+from runner.claims.evidence import grouped
 from runner.config import REPOSITORY
 from runner.config.checkout import scan
 from runner.gradients.precision import LONGER
 from runner.mechanism.normal import DRAWN, PRECISION
-from runner.records.files import read_record, upper_bound
+from runner.records.disk import read_record, upper_bound
 from runner.records.jobs import Job
 from runner.records.store import Record
 from runner.records.verify import cost_of_noise, noise_precision, run_of
 from runner.report import listing
 from runner.report.claim_rows import rows_of
-from runner.report.files import Table, aligned, delta_text
+from runner.report.formats import Table, aligned, delta_text
 from runner.report.items import claim_text
 from runner.report.papers import Item, Paper, every_paper
 from runner.terminal import bound_text, command, number

@@ -17,7 +17,7 @@ import numpy as np
 import scipy  # its modules are imported at their first use
 
 from runner.claims.claim import DATASETS, dataset_name
-from runner.claims.runs import Evidence, PlannedRun, Runs, grouped
+from runner.claims.evidence import Evidence, PlannedRun, Runs, grouped
 from runner.claims.verdicts import DIFFERS, FAILS, HOLDS, NOT_CONTRADICTED, OPEN, ClaimRow, counted
 from runner.report import plots
 from runner.report.claim_rows import method_text, rows_of, wrong_epsilon

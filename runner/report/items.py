@@ -9,7 +9,7 @@ from runner.config import options_of
 from runner.records.store import record_files, record_of
 from runner.report import listing
 from runner.report.claim_rows import cells_of, rows_of
-from runner.report.files import Table, aligned, elsewhere, enumerated
+from runner.report.formats import Table, aligned, elsewhere, enumerated
 from runner.report.papers import Item, Paper, every_paper, load, paper_names
 from runner.terminal import command, nearest
 

@@ -9,7 +9,7 @@ from typing import Any
 from runner.config import REPOSITORY, RESULTS
 from runner.config.checkout import git, scan
 from runner.records.store import Record, leaves, record_files, stored
-from runner.report.files import Table, aligned, elsewhere, mean_text
+from runner.report.formats import Table, aligned, elsewhere, mean_text
 from runner.terminal import bound_text, command, number
 
 STATED = "stated by its class"  # an epsilon without a sound one

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from runner.claims import verdicts
 from runner.claims.claim import ANOTHER_READING
-from runner.claims.runs import PAPER_SCALE
+from runner.claims.evidence import PAPER_SCALE
 from runner.claims.verdicts import CONFIRMED, OPEN, WORDS, ClaimRow, capitalised, count_words, counted
-from runner.records.files import find_record, read_record
+from runner.records.disk import find_record, read_record
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.store import leaves
 from runner.report import figures
@@ -26,7 +26,7 @@ from runner.report.claim_rows import (
     words_text,
     wrong_epsilon,
 )
-from runner.report.files import Table, aligned, enumerated, markdown, write_text
+from runner.report.formats import Table, aligned, enumerated, markdown, write_text
 from runner.report.leaderboard.methods import METHODS, anchor
 from runner.report.papers import Item, Paper, every_paper, load, study_pages
 from runner.report.statements import Sources, findings_list, headline_of, noise_text, stated, summary_rows

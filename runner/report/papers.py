@@ -18,16 +18,16 @@ from pydantic.dataclasses import dataclass
 
 from runner.claims import measure
 from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence, Runs
 from runner.claims.measure import Computed, Formula, formulas_in
 from runner.claims.reading import experiments_of, read_claims
-from runner.claims.runs import Evidence, Runs
 from runner.claims.verdicts import ON_EPSILON, WORDS, ClaimRow
 from runner.config import PACKAGE, PAPER, REPOSITORY
 from runner.config.checkout import scan
 from runner.config.yaml_file import Entry, read_yaml
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.schema import first_of
-from runner.report.files import Table
+from runner.report.formats import Table
 from runner.report.tables import network_table
 from runner.terminal import nearest
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from runner.claims.claim import DATASETS as IN_PAPERS
 from runner.claims.claim import Claim, dataset_name
-from runner.claims.runs import PAPER_SCALE, Evidence, Runs
-from runner.claims.statistics import pareto
+from runner.claims.evidence import PAPER_SCALE, Evidence, Runs
+from runner.claims.intervals import pareto
 from runner.config.yaml_file import read_yaml
-from runner.report.files import bound_text, write_text
+from runner.report.formats import bound_text, write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes

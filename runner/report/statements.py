@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from runner.claims.claim import Claim
-from runner.claims.runs import PAPER_SCALE
-from runner.claims.statistics import Interval
+from runner.claims.evidence import PAPER_SCALE
+from runner.claims.intervals import Interval
 from runner.claims.verdicts import GUARANTEED, ClaimRow, capitalised, counted
 from runner.config import REPOSITORY
 from runner.mechanism.normal import DRAWN, PRECISION
-from runner.records.files import record_path
+from runner.records.disk import record_path
 from runner.report.claim_rows import rows_of, signed, sound_bound_text, words_text
-from runner.report.files import Table, markdown, write_text
+from runner.report.formats import Table, markdown, write_text
 from runner.report.leaderboard.entries import Entry, standing
 from runner.report.papers import Paper, Statement, every_paper, load, study_pages
 from runner.terminal import number

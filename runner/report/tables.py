@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any
 
+from runner.claims.evidence import Evidence, PlannedRun, Runs, decides
+from runner.claims.intervals import summarise
 from runner.claims.measure import prepared
-from runner.claims.runs import Evidence, PlannedRun, Runs, decides
-from runner.claims.statistics import summarise
 from runner.claims.verdicts import ClaimRow
 from runner.records.jobs import Job
 from runner.records.store import leaves
-from runner.report.files import Table
+from runner.report.formats import Table
 
 if TYPE_CHECKING:
     from torch import nn

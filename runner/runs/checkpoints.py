@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 
 from runner.config import PACKAGE
 from runner.config.checkout import scan
-from runner.data.files import content_of, write_whole
+from runner.files import content_of, write_whole
 from runner.records.identity import identify, recorded_config
 from runner.records.provenance import device_name, versions
 from runner.speed.kernels import kernels_wanted

@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 
 from runner.config import RESULTS, ConfigError
 from runner.config.checkout import scan
-from runner.records.files import results_folder
+from runner.records.disk import results_folder
 from runner.records.identity import identify_recorded
 from runner.records.jobs import Job
 from runner.speed.machine import gpus

@@ -16,15 +16,15 @@ from omegaconf import DictConfig, OmegaConf
 from runner.build.parts import device_of
 from runner.build.prepare import check_own, prepare
 from runner.config import ConfigError, Precision
-from runner.data.files import check_writable
-from runner.records import files, schema
+from runner.files import check_writable
+from runner.records import disk, schema
 from runner.records.identity import check_examples, identify, recorded_config
 from runner.records.provenance import LOADED_REVISION, provenance
 from runner.runs import models
 from runner.runs.checkpoints import Checkpoint, checkpoint_path
 from runner.speed import kernels, machine
 from runner.terminal import part_done
-from runner.tracking import runs as tracking
+from runner.tracking import writer as tracking
 from runner.training.loop import Trained, final_metrics, load, training
 from runner.training.run import Run, State
 from runner.trust.sources import check_sources
@@ -85,10 +85,10 @@ class _Execution:
         self.config = config
         self.outcome: Outcome | None = None
         self.identity, self.setting = identify(config)
-        self.folder = files.results_folder(config)
+        self.folder = disk.results_folder(config)
         self.rows: list[dict[str, float]] = []
         device_of(config.runtime.device)  # a wrong one is wrong with a record, too
-        if files.recorded(config):
+        if disk.recorded(config):
             self.outcome = "skipped"
             return
         tracking.check(config)
@@ -106,22 +106,22 @@ class _Execution:
         for name in ("runtime.results_root", "runtime.data_root", "tracking.directory"):
             if not OmegaConf.select(config, name):
                 raise ConfigError(f"{name} is empty: it has to be the name of a folder.")
-        paths = [files.record_path(self.folder, self.identity), files.failure_path(self.folder, self.identity)]
+        paths = [disk.record_path(self.folder, self.identity), disk.failure_path(self.folder, self.identity)]
         if config.save_model:
             paths.append(models.model_path(self.folder, self.identity))
         if config.runtime.checkpoint_above is not None:
             paths.append(checkpoint_path(config))
-        for place in (files.claims_folder(config.runtime.results_root), *(path.parent for path in paths)):
+        for place in (disk.claims_folder(config.runtime.results_root), *(path.parent for path in paths)):
             try:
                 check_writable(place)
             except OSError as error:
                 why = f"results cannot be written to {place} ({error.strerror})"
                 raise ConfigError(f"{why}: runtime.results_root=FOLDER chooses another folder.") from error
-        if not claims.enter_context(files.claim(config.runtime.results_root, self.identity)):
+        if not claims.enter_context(disk.claim(config.runtime.results_root, self.identity)):
             self.outcome = "busy"
-        elif files.recorded(config):  # finished between the first look and the claim
+        elif disk.recorded(config):  # finished between the first look and the claim
             self.outcome = "skipped"
-        elif broken := files.set_aside(path := files.record_path(self.folder, self.identity)):
+        elif broken := disk.set_aside(path := disk.record_path(self.folder, self.identity)):
             print(f"{path} was no whole record: it is {broken.name} now, and the run is done again.", file=sys.stderr)
 
     def record(self, trained: Trained, seconds: float, worked: float, resumed_after: Sequence[int]) -> Path:
@@ -142,24 +142,24 @@ class _Execution:
             "diagnostics": trained.diagnostics,
             "provenance": provenance(self.run, trained, seconds, worked, resumed_after),
         }
-        schema.validate(json.loads(files.dumps(record)))
+        schema.validate(json.loads(disk.dumps(record)))
         elsewhere: OSError | None = None
         if self.config.save_model and trained.objective is not None:
             try:
                 models.save(models.model_path(self.folder, self.identity), self.config, trained.objective)
             except OSError as error:
                 elsewhere = error
-        if trained.status == files.STOPPED:
-            path, written = files.stopped_path(self.folder, self.identity), True
-            files.write_stopped(path, record)
+        if trained.status == disk.STOPPED:
+            path, written = disk.stopped_path(self.folder, self.identity), True
+            disk.write_stopped(path, record)
         else:
-            path = files.record_path(self.folder, self.identity)
-            written = files.write_record(path, record)
-            if not written and files.set_aside(path):  # what came to be there meanwhile is no record
-                written = files.write_record(path, record)
+            path = disk.record_path(self.folder, self.identity)
+            written = disk.write_record(path, record)
+            if not written and disk.set_aside(path):  # what came to be there meanwhile is no record
+                written = disk.write_record(path, record)
         # Where it was not written, another machine on the same file system was first, and its record stands.
         self.outcome = trained.status if written else "skipped"
-        for path_before in (files.failure_path(self.folder, self.identity), checkpoint_path(self.config)):
+        for path_before in (disk.failure_path(self.folder, self.identity), checkpoint_path(self.config)):
             with suppress(OSError):
                 path_before.unlink(missing_ok=True)
         if elsewhere is not None:
@@ -179,8 +179,8 @@ class _Execution:
             "history": {name: [row[name] for row in self.rows] for name in names},
             "provenance": {"git_revision": LOADED_REVISION},
         }
-        path = files.failure_path(self.folder, self.identity)
-        files.write_record(path, failure, replace=True)
+        path = disk.failure_path(self.folder, self.identity)
+        disk.write_record(path, failure, replace=True)
         return path
 
 

@@ -11,8 +11,8 @@ from runner.build.groups import check_groups
 from runner.build.parts import build_dataset, build_features, build_objective
 from runner.clipping import NoClipping
 from runner.config import ConfigError
-from runner.data.files import write_or_rescue
-from runner.data.reading import seeded
+from runner.data.reproducible import seeded
+from runner.files import write_or_rescue
 from runner.gradients import Objective, unknown
 from runner.mechanism.normal import derived_seed
 from runner.records.identity import recorded_config

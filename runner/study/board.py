@@ -11,13 +11,13 @@ from pathlib import Path
 from statistics import fmean
 
 from runner.claims.claim import dataset_name
-from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs, grouped
+from runner.claims.evidence import PAPER_SCALE, Evidence, PlannedRun, Runs, grouped
 from runner.config import PAPER, RESULTS, ConfigError
-from runner.data.files import content_of, write_whole
-from runner.records.files import find_record, read_record, record_path
+from runner.files import content_of, write_whole
+from runner.records.disk import find_record, read_record, record_path
 from runner.records.identity import identify_recorded
 from runner.records.jobs import Job
-from runner.report.files import Table, csv_text, markdown, mean_text, read_csv, write_csv
+from runner.report.formats import Table, csv_text, markdown, mean_text, read_csv, write_csv
 from runner.report.leaderboard.entries import Entry, counts, entries, planned_jobs, standing
 from runner.report.leaderboard.methods import (
     ADDED,

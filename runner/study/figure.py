@@ -9,7 +9,7 @@ from statistics import fmean, median_low
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from runner.claims.runs import PlannedRun, grouped
+from runner.claims.evidence import PlannedRun, grouped
 from runner.report import plots
 from runner.report.claim_rows import difference_text
 from runner.study.definition import Study

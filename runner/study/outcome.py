@@ -29,8 +29,8 @@ from typing import TypeVar
 
 import scipy  # its modules are imported at their first use
 
-from runner.claims.runs import grouped
-from runner.claims.statistics import Interval, mean_of, more_runs, stdev
+from runner.claims.evidence import grouped
+from runner.claims.intervals import Interval, mean_of, more_runs, stdev
 from runner.study.definition import Cell, Study
 from runner.study.progress import Progress
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
-from runner.claims.runs import PlannedRun, grouped
-from runner.claims.statistics import summarise
+from runner.claims.evidence import PlannedRun, grouped
+from runner.claims.intervals import summarise
 from runner.config import PAPER, REPOSITORY, RESULTS
-from runner.records.files import read_record
+from runner.records.disk import read_record
 from runner.records.store import leaves
 from runner.report import plots
 from runner.report.claim_rows import difference_text
-from runner.report.files import Table, cell, delta_text, markdown, mean_text, write_csv, write_table_csv, write_text
+from runner.report.formats import Table, cell, delta_text, markdown, mean_text, write_csv, write_table_csv, write_text
 from runner.report.papers import study_files
 from runner.report.statements import Sources, stated
 from runner.study.board import board, board_of

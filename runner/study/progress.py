@@ -21,10 +21,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from runner.claims.claim import dataset_name
-from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs, grouped
+from runner.claims.evidence import PAPER_SCALE, Evidence, PlannedRun, Runs, grouped
 from runner.config import PAPER, ConfigError, EvaluationSplit
-from runner.records.files import STOPPED, results_folder
-from runner.records.hydra_errors import sentence
+from runner.config.hydra_errors import sentence
+from runner.records.disk import STOPPED, results_folder
 from runner.records.identity import identify_recorded, limit, plain, resolved
 from runner.records.jobs import Job, cached_jobs, command_of, composed_values, may_follow_seed, restored
 from runner.report.leaderboard.methods import HELD_OUT

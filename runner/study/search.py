@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
 
-from runner.claims.statistics import pareto
+from runner.claims.intervals import pareto
 from runner.config import ConfigError
-from runner.records.files import rounded, upper_bound
+from runner.records.disk import rounded, upper_bound
 from runner.study.definition import SEARCH_SEED, Dimension, Space, Value, combinations_of, three_digits
 
 MOST_WIDENED = 3

@@ -20,7 +20,7 @@ from runner.config import ConfigError, EvaluationSplit, StepMode, is_own
 from runner.data.augmentation import viewed
 from runner.data.datasets import OwnDataset, Split, hold_out, shared
 from runner.data.originals import standardised
-from runner.data.reading import seed_others, seeded
+from runner.data.reproducible import seed_others, seeded
 from runner.gradients import GradientSum, Objective, OnePassEngine, fresh_copy
 from runner.mechanism.dp_sgd import check_first_batch
 from runner.mechanism.normal import PastNoise, derived_seed, generator

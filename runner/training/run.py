@@ -26,7 +26,7 @@ from runner.training.averaging import Averaging
 from runner.training.updates import Schedule, UpdateRule
 from runner.trust.engine import IsolatedEngine
 from runner.trust.mechanism import own_noise
-from runner.trust.parts import OwnViews, assumptions
+from runner.trust.own_parts import OwnViews, assumptions
 
 T = TypeVar("T")
 State = dict[str, Any]  # tensors, numbers, texts, and lists and dicts of these; reading it runs no code
@@ -108,7 +108,7 @@ class Run:
 
     @property
     def rests_on(self) -> list[str]:
-        """Return what the run's ε assumes of a user's parts, a text each: see `runner.trust.parts`."""
+        """Return what the run's ε assumes of a user's parts, a text each: see `runner.trust.own_parts`."""
         if not self.mechanism.private:
             return []
         count = self.initial.frozen

@@ -28,7 +28,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from runner.config import FIELDS, PACKAGE, REPOSITORY, ConfigError
-from runner.data.reading import reproducible
+from runner.data.reproducible import reproducible
 from runner.terminal import nearest
 
 LIBRARIES = ("runner", "torch", "torchvision", "opacus")  # their classes are not a user's

@@ -17,7 +17,7 @@ from scipy import integrate, optimize, stats
 from checks.audit.targets import option
 from runner.accounting import Gdp, Pld, Prv, Rdp, RdpClassic, Zcdp, sound_epsilon
 from runner.cli.epsilon import _KINDS
-from runner.report.files import read_csv
+from runner.report.formats import read_csv
 from tests.accounting.releases import DELTA, MNIST, closed_form, sampled, unsampled
 from tests.tracked import tracked_options
 

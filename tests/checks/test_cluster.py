@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from checks.cluster import differences
-from runner.records.files import write_record
+from runner.records.disk import write_record
 
 
 @pytest.mark.parametrize("fault", ["nothing", "missing", "damaged", "another number", "one too many"])

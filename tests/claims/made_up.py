@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from runner.claims.claim import Claim
-from runner.claims.runs import Evidence, PlannedRun
+from runner.claims.evidence import Evidence, PlannedRun
 from runner.records.jobs import Job
 
 NOTHING = Evidence("paper", {})  # no run of this scale

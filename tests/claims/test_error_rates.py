@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from runner.claims.claim import ORDERS, OVER_VALUES, THRESHOLDS, Claim
+from runner.claims.intervals import Interval, Spread
 from runner.claims.measure import Computed
 from runner.claims.measurement import Measured, compare_samples, measure_sample
-from runner.claims.statistics import Interval, Spread
 from runner.claims.verdicts import judge, verdict_of
 from runner.report.papers import Paper, every_paper
 from tests.claims.made_up import claim

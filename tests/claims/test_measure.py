@@ -5,10 +5,10 @@ import math
 import pytest
 
 from runner.claims.claim import Call
+from runner.claims.evidence import Evidence
 from runner.claims.measure import measure
 from runner.claims.measurement import compare_samples, measure_sample
 from runner.claims.numbers import READERS, check_call, epochs_of, reader_of
-from runner.claims.runs import Evidence
 from runner.claims.verdicts import judge
 from runner.report.papers import load
 from tests.claims.made_up import claim, evidence, run

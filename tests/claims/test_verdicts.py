@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from runner.claims.claim import Claim
+from runner.claims.intervals import best_less_claim, bests_less_claim, measured_mean
 from runner.claims.measurement import Measured, compare_samples, measure_sample
-from runner.claims.statistics import best_less_claim, bests_less_claim, measured_mean
 from runner.claims.verdicts import judge
 from tests.claims import made_up
 

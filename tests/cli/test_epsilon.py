@@ -10,7 +10,7 @@ from opacus.accountants.utils import get_noise_multiplier
 
 from runner.cli import epsilon, study
 from runner.config import ConfigError
-from runner.report.files import read_csv
+from runner.report.formats import read_csv
 from tests.small import run_here
 
 MNIST = ["--batch", "256", "--examples", "60000", "--steps", "14040"]

@@ -12,7 +12,7 @@ import pytest
 from runner.cli.show import claims, main
 from runner.config import REPOSITORY
 from runner.records.jobs import Job
-from runner.report.files import read_csv, write_csv
+from runner.report.formats import read_csv, write_csv
 
 
 @pytest.fixture

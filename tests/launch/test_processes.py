@@ -25,7 +25,7 @@ from runner.data import DataError
 from runner.data.datasets import ImageDataset
 from runner.launch import launcher_of, processes, run_jobs
 from runner.launch.processes import Tally, Work, Worker, _Clock, gpus_of, run_processes, workers
-from runner.records.files import claim, failure_path, progress, results_folder, write_progress
+from runner.records.disk import claim, failure_path, progress, results_folder, write_progress
 from runner.records.jobs import Job
 from runner.runs.execute import execute
 from runner.terminal import Line

@@ -14,7 +14,7 @@ from runner.config import ConfigError
 from runner.launch import Work, launcher_of, processes, ray, run_jobs, slurm
 from runner.launch.processes import Tally
 from runner.launch.slurm import pack, queued_runs
-from runner.records.files import recorded
+from runner.records.disk import recorded
 from tests.small import run_here
 
 submitit = pytest.importorskip("submitit", reason="no submitit: pip install -e '.[slurm]'")

@@ -18,7 +18,7 @@ from runner.config import ConfigError, Sampling
 from runner.mechanism.banded import Banded, square_root
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import PastNoise
-from runner.records.files import as_today
+from runner.records.disk import as_today
 from runner.records.identity import identify, resolved
 from runner.training.loop import load, train, training
 from tests.references import whole_and_resumed

@@ -11,8 +11,8 @@ from torch import nn
 
 from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
+from runner.claims.evidence import Evidence, PlannedRun
 from runner.claims.measure import ledger_of, measure, prepared
-from runner.claims.runs import Evidence, PlannedRun
 from runner.claims.verdicts import judge
 from runner.config import RESULTS
 from runner.papers.backprop_clipping import figures, whole_run

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from runner.claims.claim import Claim
+from runner.claims.evidence import PlannedRun, Runs, collect
 from runner.claims.measure import measure, prepared
-from runner.claims.runs import PlannedRun, Runs, collect
 from runner.claims.verdicts import judge
 from runner.cli import epsilon as command
 from runner.cli.commands import carry_out

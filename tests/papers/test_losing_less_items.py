@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from matplotlib.colors import to_rgba
 
+from runner.claims.evidence import Evidence, collect
 from runner.claims.measure import measure
 from runner.claims.measurement import Measured
 from runner.claims.numbers import PRE_ACTIVATIONS, WEIGHTS
-from runner.claims.runs import Evidence, collect
 from runner.claims.verdicts import ClaimRow, judge
 from runner.papers.losing_less import dynamics, figures
 from runner.papers.losing_less.figures import smoothness_ratio

@@ -10,14 +10,14 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from runner.accounting import RdpClassic, sound_epsilon
 from runner.claims.claim import Call
+from runner.claims.evidence import Evidence, PlannedRun
 from runner.claims.measure import guaranteed_for, measure
-from runner.claims.runs import Evidence, PlannedRun
 from runner.claims.verdicts import judge
 from runner.config import REPOSITORY
 from runner.papers.noise_screening import measures, theorem_1
-from runner.records.files import read_record
+from runner.records.disk import read_record
 from runner.records.jobs import Job, sweep_jobs
-from runner.report.files import read_csv
+from runner.report.formats import read_csv
 from runner.report.papers import load
 from tests.claims.made_up import NOTHING
 from tests.tracked import tracked

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from runner.claims.evidence import collect, last_accuracy
 from runner.claims.measure import measure
-from runner.claims.runs import collect, last_accuracy
 from runner.claims.verdicts import judge
 from runner.networks.activations import TemperedSigmoid
 from runner.papers.tempered_sigmoid import figures, theorem_1

@@ -17,9 +17,9 @@ from runner.build.prepare import prepare
 from runner.cli.reproduce import check_data
 from runner.config import ConfigError
 from runner.data.datasets import Split
-from runner.data.reading import digest
+from runner.data.reproducible import digest
 from runner.records import identity as examples
-from runner.records.files import results_folder
+from runner.records.disk import results_folder
 from runner.records.identity import check_examples, identify, identify_recorded, recorded_config, resolved
 from runner.records.jobs import Job
 from runner.runs.execute import execute

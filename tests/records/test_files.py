@@ -10,8 +10,8 @@ import pytest
 
 from runner.cli.errors import explained
 from runner.config import RESULTS, YOURS, register
-from runner.records import files
-from runner.records.files import (
+from runner.records import disk
+from runner.records.disk import (
     UnreadableRecordError,
     digest_of,
     is_recorded,
@@ -138,18 +138,18 @@ def test_non_files_are_set_aside_but_unreadable_paths_stay(path: Path) -> None:
 
 def test_records_of_the_repository_stand_behind_those_of_a_user(tmp_path: Path, monkeypatch) -> None:
     """The user's own record comes first; another folder has only its own; scales do not mix."""
-    monkeypatch.setattr(files, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(files, "YOURS", tmp_path / "results" / "yours")
-    committed, yours = (files.record_path(folder, "0" * 12) for folder in (files.RESULTS, files.YOURS))
-    assert files.find_record(files.YOURS, "0" * 12) == yours, "where it would be"
+    monkeypatch.setattr(disk, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(disk, "YOURS", tmp_path / "results" / "yours")
+    committed, yours = (disk.record_path(folder, "0" * 12) for folder in (disk.RESULTS, disk.YOURS))
+    assert disk.find_record(disk.YOURS, "0" * 12) == yours, "where it would be"
     committed.parent.mkdir(parents=True)
     committed.touch()
-    assert files.find_record(files.YOURS, "0" * 12) == committed
-    assert files.find_record(files.YOURS / "smoke", "0" * 12) != committed
-    assert files.find_record(tmp_path / "results" / "fresh", "0" * 12).parent.parent.name == "fresh"
+    assert disk.find_record(disk.YOURS, "0" * 12) == committed
+    assert disk.find_record(disk.YOURS / "smoke", "0" * 12) != committed
+    assert disk.find_record(tmp_path / "results" / "fresh", "0" * 12).parent.parent.name == "fresh"
     yours.parent.mkdir(parents=True)
     yours.touch()
-    assert files.find_record(files.YOURS, "0" * 12) == yours
+    assert disk.find_record(disk.YOURS, "0" * 12) == yours
 
 
 @pytest.mark.parametrize(
@@ -163,5 +163,5 @@ def test_records_of_the_repository_stand_behind_those_of_a_user(tmp_path: Path, 
 def test_a_users_run_leaves_tracked_folders_alone(overrides: tuple[str, ...], folder: Path) -> None:
     register()
     config = resolved(composed(overrides))
-    files.use_own_folder(config, overrides)
-    assert files.results_folder(config) == folder
+    disk.use_own_folder(config, overrides)
+    assert disk.results_folder(config) == folder

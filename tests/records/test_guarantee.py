@@ -9,10 +9,10 @@ import pytest
 
 from runner.accounting import sound_epsilon
 from runner.build.prepare import prepare
+from runner.claims.evidence import PlannedRun
 from runner.claims.measure import charged_epsilon
-from runner.claims.runs import PlannedRun
 from runner.config import REPOSITORY, ConfigError
-from runner.records.files import as_today, read_record, write_record
+from runner.records.disk import as_today, read_record, write_record
 from runner.records.verify import verify
 from runner.runs.execute import execute
 from runner.training.loop import load

@@ -8,8 +8,8 @@ from omegaconf import OmegaConf
 
 from runner.config import FIELDS, ConfigError
 from runner.config.fields import Part
-from runner.data.files import write_whole
-from runner.records.files import (
+from runner.files import write_whole
+from runner.records.disk import (
     dumps,
     read_record,
     record_path,

@@ -12,10 +12,10 @@ from hydra.types import RunMode
 
 from runner.cli.epsilon import bounds
 from runner.config import REPOSITORY, ConfigError, register
-from runner.records.hydra_errors import sentence
+from runner.config.hydra_errors import sentence
+from runner.config.loader import Loader
+from runner.config.options import arranged, check_options, search_path
 from runner.records.jobs import composed
-from runner.records.loader import Loader
-from runner.records.options import arranged, check_options, search_path
 
 GLOBAL = "# @package _global_\n"
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from runner.cli.commands import carry_out
+from runner.cli.records import migrate as main
 from runner.records import migrate as module
-from runner.records.files import check_record, digest_of, read_record, text_of
-from runner.records.migrate import main, migrate
+from runner.records.disk import check_record, digest_of, read_record, text_of
+from runner.records.migrate import migrate
 from tests.tracked import tracked
 
 COMMITTED = tracked("results/runs/*.json")

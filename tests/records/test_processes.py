@@ -10,7 +10,7 @@ import pytest
 from runner.accounting.accountants import ANSWERS, pld_epsilon
 from runner.accounting.ledger import SampledGaussian
 from runner.config import ConfigError
-from runner.data.files import SEAL, sealed
+from runner.files import SEAL, sealed
 from runner.records import verify
 
 QUESTION = (SampledGaussian(0.01, 1.1, 50),), 1e-5, 2e-4

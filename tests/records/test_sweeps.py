@@ -14,7 +14,7 @@ from runner.clipping.library_noise import LibraryNoise
 from runner.config import REPOSITORY
 from runner.records.identity import identify, resolved
 from runner.records.jobs import Job, composed, sweep_jobs
-from runner.report.files import read_csv
+from runner.report.formats import read_csv
 from runner.report.papers import claims_of
 from runner.trust.sources import targets
 from tests.forked import run_in_fork

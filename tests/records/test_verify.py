@@ -12,12 +12,12 @@ import pytest
 
 from runner.accounting import sound_epsilon
 from runner.accounting.accountants import ANSWERS
+from runner.cli.records import verify as main
 from runner.config import REPOSITORY
-from runner.data.files import SEAL, sealed
+from runner.files import SEAL, sealed
 from runner.records import verify as verifying
-from runner.records.files import digest_of, read_record, results_folder, text_of
+from runner.records.disk import digest_of, read_record, results_folder, text_of
 from runner.records.identity import identify_recorded
-from runner.records.verify import main
 from runner.runs.execute import execute
 from tests.conftest import quietly
 

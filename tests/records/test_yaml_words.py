@@ -11,8 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner.build.prepare import prepare
 from runner.config import ConfigError
-from runner.records import files
-from runner.records.hydra_errors import sentence
+from runner.config.hydra_errors import sentence
+from runner.records import disk
 from runner.records.identity import identify, resolved
 from runner.runs import execute as executing
 from runner.runs.execute import execute
@@ -168,7 +168,7 @@ def test_a_record_that_cannot_be_read_again_is_not_written(smoke, monkeypatch: p
         execute(config, quietly)
     (failure,) = Path(config.runtime.results_root).rglob("*.json")
     assert (failure.parent.name, json.loads(failure.read_text())["status"]) == ("failed", "failed")
-    assert files.record_path(files.results_folder(config), failure.stem).exists() is False
+    assert disk.record_path(disk.results_folder(config), failure.stem).exists() is False
 
 
 def test_a_hidden_file_is_no_option(tmp_path: Path) -> None:

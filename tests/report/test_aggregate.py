@@ -11,8 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from runner.claims.claim import Call
+from runner.claims.evidence import Evidence, collect
 from runner.claims.measure import measure
-from runner.claims.runs import Evidence, collect
 from runner.claims.verdicts import judge
 from runner.cli.aggregate import aggregate
 from runner.cli.reproduce import _conclude
@@ -20,7 +20,7 @@ from runner.config import RESULTS
 from runner.launch.processes import Tally
 from runner.records.jobs import Job
 from runner.report.figures import DISTANCES, PRICE
-from runner.report.files import read_csv
+from runner.report.formats import read_csv
 from runner.report.pages import headline, write_report
 from runner.report.papers import load
 from runner.report.statements import Sources

@@ -11,12 +11,12 @@ from runner.cli.commands import carry_out
 from runner.cli.show import main as show
 from runner.config import REPOSITORY, RESULTS
 from runner.mechanism.normal import delta_of_end
-from runner.records.files import digest_of, read_record
+from runner.records.disk import digest_of, read_record
 from runner.records.identity import resolved
 from runner.records.jobs import Job, composed
 from runner.records.verify import run_of
 from runner.report import explain, items
-from runner.report.files import read_csv, write_text
+from runner.report.formats import read_csv, write_text
 from runner.report.listing import own_records, privacy_text, records_table, result_text
 from runner.study.page import runs_of_studies
 from tests.forked import run_in_fork

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from runner.claims.runs import PlannedRun, decides
+from runner.claims.evidence import PlannedRun, decides
 from runner.cli import compare
 from runner.config import REPOSITORY, ConfigError
-from runner.records.files import read_record
+from runner.records.disk import read_record
 from runner.records.jobs import Job
 from runner.report.figures import _line, draw_front, lines_of, mean_within, stars
-from runner.report.files import write_csv
+from runner.report.formats import write_csv
 from runner.report.leaderboard.entries import COLUMNS, DELTA, Entry, comparisons, csv_rows, entries, standing
 from runner.report.leaderboard.methods import ADDED, COMBINED, FRONT, METHODS, method_of
 from runner.report.leaderboard.page import Published, best_published, matrix_page, page, read_published, settings_page

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from runner.claims.claim import Printed
-from runner.claims.runs import PlannedRun, Runs
+from runner.claims.evidence import PlannedRun, Runs
 from runner.claims.verdicts import ClaimRow
 from runner.config import REPOSITORY
-from runner.records.files import read_record
+from runner.records.disk import read_record
 from runner.records.jobs import sweep_jobs
 from runner.report import pages
 from runner.report.claim_rows import cells_of, claims_text, epsilon_text
 from runner.report.figures import _part
-from runner.report.files import Table, markdown, plus_minus, write_csv, write_table_csv
+from runner.report.formats import Table, markdown, plus_minus, write_csv, write_table_csv
 from runner.report.papers import load
 from runner.report.tables import runs_table, setting_cells, settings_table
 from tests.claims.made_up import claim

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from runner.claims.runs import Runs, collect
+from runner.claims.evidence import Runs, collect
 from runner.config import REPOSITORY
 from runner.report import figures
 from runner.report.leaderboard.methods import METHODS

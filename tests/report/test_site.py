@@ -13,7 +13,7 @@ import pytest
 
 from runner.config import REPOSITORY
 from runner.report.claim_rows import cells_of, epsilon_text, rows_of, verdict_text
-from runner.report.files import read_csv
+from runner.report.formats import read_csv
 from runner.report.papers import every_paper
 from tests.tracked import copy_tracked
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.claims.runs import PlannedRun, Runs
+from runner.claims.evidence import PlannedRun, Runs
 from runner.cli.show import explain
 from runner.cli.show import main as show
-from runner.records.files import read_record, write_record
+from runner.records.disk import read_record, write_record
 from runner.records.jobs import Job
 from runner.records.verify import verify
 from runner.report import figures
@@ -17,7 +17,7 @@ from runner.report.listing import own_records, records_table, result_text
 from runner.report.tables import runs_table, settings_table
 from runner.runs.execute import execute
 from runner.terminal import epoch_text
-from runner.tracking import runs as tracking
+from runner.tracking import writer as tracking
 
 REASON = "Telescopes overrides release, so its noise or charges are not known."
 

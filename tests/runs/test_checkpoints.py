@@ -15,11 +15,11 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
+from runner import files
 from runner.build.prepare import prepare
 from runner.config import ConfigError
-from runner.data import files
 from runner.gradients import OnePassEngine
-from runner.records.files import read_record, record_path, recorded, results_folder, set_aside, stopped_path
+from runner.records.disk import read_record, record_path, recorded, results_folder, set_aside, stopped_path
 from runner.records.identity import identify
 from runner.runs import checkpoints, models
 from runner.runs.checkpoints import Checkpoint, checkpoint_path

@@ -12,19 +12,19 @@ from hydra._internal import hydra as of_hydra
 from omegaconf import DictConfig
 
 from runner.build.prepare import prepare
-from runner.claims.runs import Runs
+from runner.claims.evidence import Runs
 from runner.cli import aggregate
 from runner.cli import study as command
 from runner.config import ConfigError
-from runner.records.files import dumps, read_record
-from runner.report.files import read_csv
+from runner.records.disk import dumps, read_record
+from runner.report.formats import read_csv
 from runner.report.leaderboard import methods
 from runner.report.leaderboard.entries import entries
 from runner.report.leaderboard.methods import Entrant, read_entrant
 from runner.study import board
 from runner.study.board import entered_runs
 from runner.training.run import Run
-from runner.trust.parts import OwnClipping
+from runner.trust.own_parts import OwnClipping
 from tests.small import coarse_grid, run_here
 from tests.trust import test_clipping
 

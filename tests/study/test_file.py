@@ -6,7 +6,7 @@ from textwrap import dedent
 import pytest
 
 from runner.config import ConfigError
-from runner.records.options import search_path
+from runner.config.options import search_path
 from runner.study import definition
 from runner.study.definition import ByEpsilon, Dimension, Study, Times, read, space_at
 from runner.study.progress import settings_of

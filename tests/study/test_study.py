@@ -10,15 +10,15 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from runner.claims.statistics import summarise
+from runner.claims.intervals import summarise
 from runner.cli import aggregate
 from runner.cli import study as command
 from runner.config import REPOSITORY, ConfigError
 from runner.launch import Work
 from runner.launch.processes import Tally
-from runner.records.files import dumps, read_record, record_path, results_folder, stopped_path, write_stopped
+from runner.records.disk import dumps, read_record, record_path, results_folder, stopped_path, write_stopped
 from runner.records.jobs import Job
-from runner.report.files import cell, read_csv
+from runner.report.formats import cell, read_csv
 from runner.runs.durations import Durations
 from runner.study import board
 from runner.study.definition import read

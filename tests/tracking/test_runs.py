@@ -19,11 +19,11 @@ from checks.wandb_server import Server, serving
 from runner.claims.claim import DATASETS
 from runner.cli.dashboard import COLUMNS, main
 from runner.config import REPOSITORY, ConfigError
-from runner.records.files import read_record
+from runner.records.disk import read_record
 from runner.records.identity import identify
 from runner.report.papers import load
 from runner.runs.execute import execute
-from runner.tracking import runs as tracking
+from runner.tracking import writer as tracking
 from tests.conftest import quietly, record_of
 from tests.small import FEW_STEPS
 
@@ -193,7 +193,7 @@ def test_make_wandb_sync_sends_each_offline_run_once(composed, server: Server, t
     _tracked(composed(*SMALL), tmp_path, DIAGNOSTICS)
     os.mkfifo(endless := tmp_path / "endless.json")
     begin = tracking._begin(composed(*SMALL, "seed=2"), "ba9876543210", "0123456789ab") | {"record": str(endless)}
-    command = [sys.executable, "-m", "runner.tracking.runs"]
+    command = [sys.executable, "-m", "runner.tracking.writer"]
     killed = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=tracking._environment())
     assert killed.stdin is not None
     with killed.stdin as stdin:

@@ -13,7 +13,7 @@ from runner.clipping import Flat, NoiseGroup, PerLayer, gradient_sum
 from runner.config import ConfigError
 from runner.gradients import ENGINES, MappedEngine, Objective
 from runner.trust.dp_mechanism import FromDPMechanism
-from runner.trust.parts import OwnClipping
+from runner.trust.own_parts import OwnClipping
 from tests.references import distance
 
 NORM = 0.1

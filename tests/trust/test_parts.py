@@ -28,7 +28,7 @@ from runner.training.loop import Trained, final_metrics, load, train
 from runner.training.run import Run
 from runner.training.updates import UpdateRule, Updates
 from runner.trust.engine import IsolatedEngine
-from runner.trust.parts import OwnFeatures
+from runner.trust.own_parts import OwnFeatures
 from runner.trust.sources import check_sources, weight_files
 from tests import coupling
 from tests.conftest import quietly, record_of

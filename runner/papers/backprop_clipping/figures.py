@@ -19,14 +19,14 @@ from runner.accounting import Gdp, Pld, Rdp, RdpClassic, Zcdp, sound_epsilon
 from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
 from runner.claims.claim import Claim
+from runner.claims.evidence import PAPER_SCALE, Evidence, Runs, last_accuracy
 from runner.claims.measure import Formula, charged_epsilon, computed, ledger_of, prepared
 from runner.claims.measurement import Measured
-from runner.claims.runs import PAPER_SCALE, Evidence, Runs, last_accuracy
 from runner.claims.verdicts import ClaimRow
 from runner.clipping.backprop import Backprop
 from runner.gradients import Objective
 from runner.report import plots
-from runner.report.files import Table, bound_text, delta_text, mean_text, number
+from runner.report.formats import Table, bound_text, delta_text, mean_text, number
 from runner.report.papers import claims_of
 
 PAPER = "backprop_clipping"

@@ -31,17 +31,17 @@ from scipy.stats import beta, norm
 from runner.accounting.ledger import gaussian_epsilon
 from runner.build.prepare import prepare
 from runner.claims.claim import Call, Claim
+from runner.claims.evidence import Evidence
+from runner.claims.intervals import LEVEL as CONFIDENCE
+from runner.claims.intervals import Interval
 from runner.claims.measure import Formula, charged_epsilon, measure, prepared
 from runner.claims.measurement import Measured
 from runner.claims.reading import experiments_of
-from runner.claims.runs import Evidence
-from runner.claims.statistics import LEVEL as CONFIDENCE
-from runner.claims.statistics import Interval
 from runner.claims.verdicts import ClaimRow
 from runner.config import REPOSITORY
 from runner.data.datasets import Split
 from runner.papers.backprop_clipping.figures import first_update_epsilon, white_disc
-from runner.report.files import Table, read_csv, write_csv
+from runner.report.formats import Table, read_csv, write_csv
 from runner.terminal import number
 from runner.training.diagnostics import Diagnostics
 from runner.training.evaluate import evaluate

@@ -1,6 +1,6 @@
 """Figure 1: accuracy against epsilon of linear and small networks on features, and on pixels."""
 
-from runner.claims.runs import Evidence
+from runner.claims.evidence import Evidence
 from runner.report import plots
 from runner.report.papers import claims_of
 

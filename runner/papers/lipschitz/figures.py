@@ -11,16 +11,16 @@ from typing import Any
 
 from runner.claims.claim import DATASETS as IN_PAPERS
 from runner.claims.claim import Claim
+from runner.claims.evidence import PAPER_SCALE, Evidence, PlannedRun, Runs, grouped
+from runner.claims.intervals import pareto
 from runner.claims.measure import Formula
 from runner.claims.measurement import Measured, measure_sample
-from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs, grouped
-from runner.claims.statistics import pareto
 from runner.claims.verdicts import ClaimRow
 from runner.config import REPOSITORY
 from runner.records.identity import identify_recorded
 from runner.records.jobs import Job, sweep_jobs
 from runner.report import plots
-from runner.report.files import Table, read_csv
+from runner.report.formats import Table, read_csv
 from runner.report.papers import claims_of
 
 PAPER = "lipschitz"

@@ -14,11 +14,11 @@ from scipy.stats import binomtest
 from runner.accounting import sound_epsilon
 from runner.build.prepare import prepare
 from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence, PlannedRun, Runs
+from runner.claims.intervals import Interval, between
 from runner.claims.measure import Formula, computed, counted, planned_for, prepared, run_formula
 from runner.claims.measurement import Measured, measure_sample
 from runner.claims.numbers import Array
-from runner.claims.runs import Evidence, PlannedRun, Runs
-from runner.claims.statistics import Interval, between
 from runner.networks.lipschitz import gradient_bounds
 from runner.training.run import Run
 

@@ -12,8 +12,8 @@ import numpy as np
 from omegaconf import DictConfig
 
 from runner.claims import numbers as diagnostics
+from runner.claims.evidence import PAPER_SCALE, Evidence, PlannedRun, Runs
 from runner.claims.numbers import PRE_ACTIVATIONS, WEIGHTS
-from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs
 from runner.papers.losing_less.figures import DATASETS, PAPER, noise_norms
 from runner.papers.losing_less.figures import LOSSES as ALL_LOSSES
 from runner.report import plots

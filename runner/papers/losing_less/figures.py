@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence, PlannedRun, Runs, last_accuracy
 from runner.claims.measure import Formula, computed, counted, planned_for, prepared, run_formula
 from runner.claims.measurement import Measured, charged, compare_samples, measure_sample
 from runner.claims.numbers import WEIGHTS, class_accuracies, confusion, layer_norms
-from runner.claims.runs import Evidence, PlannedRun, Runs, last_accuracy
 from runner.claims.verdicts import ClaimRow
 from runner.records.jobs import sweep_jobs
 from runner.report import plots
-from runner.report.files import Table, delta_text, number
+from runner.report.formats import Table, delta_text, number
 from runner.report.papers import claims_of
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from runner.claims.claim import Claim
-from runner.claims.runs import PAPER_SCALE, Evidence, Runs, grouped
+from runner.claims.evidence import PAPER_SCALE, Evidence, Runs, grouped
 from runner.papers.noise_screening import measures
 from runner.papers.noise_screening.measures import claimed_at, screened
 from runner.papers.noise_screening.theorem_1 import lower_bound, worst
 from runner.report import plots
-from runner.report.files import bound_text, number
+from runner.report.formats import bound_text, number
 from runner.report.papers import claims_of
 
 _LOOKS = {  # reading of screening, or its own settings: the look; that of another method is named like it

@@ -16,6 +16,8 @@ import scipy  # its modules are imported at their first use
 
 from runner.claims.claim import DATASETS as IN_FILES
 from runner.claims.claim import Claim, dataset_name
+from runner.claims.evidence import Evidence, PlannedRun, Runs, RunsAt
+from runner.claims.intervals import between
 from runner.claims.measure import (
     Formula,
     computed,
@@ -28,8 +30,6 @@ from runner.claims.measure import (
 )
 from runner.claims.measurement import Measured, charged, compare_samples, measure_sample
 from runner.claims.numbers import Array
-from runner.claims.runs import Evidence, PlannedRun, Runs, RunsAt
-from runner.claims.statistics import between
 from runner.terminal import bound_text
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from runner.claims.claim import dataset_name
-from runner.claims.runs import Evidence, Runs
+from runner.claims.evidence import Evidence, Runs
 from runner.claims.verdicts import ClaimRow
 from runner.papers.noise_screening import measures
 from runner.papers.noise_screening.measures import DATASETS, claimed_at, delta, screened
-from runner.report.files import Table, bound_text, delta_text, mean_text, number, plus_minus, spread_text
+from runner.report.formats import Table, bound_text, delta_text, mean_text, number, plus_minus, spread_text
 
 SEARCHES = ("noise_screening/sound_search", "noise_screening/sound_search_no_momentum")
 METHODS = {  # experiment, with {} for the data set: its name in table 1

@@ -58,10 +58,10 @@ import scipy  # its modules are imported at their first use
 
 from runner.claims.claim import DATASETS as IN_FILES
 from runner.claims.claim import Claim, dataset_name
+from runner.claims.evidence import Evidence
 from runner.claims.measure import Formula, computed
 from runner.claims.measurement import Measured
 from runner.claims.numbers import Array
-from runner.claims.runs import Evidence
 from runner.claims.verdicts import ClaimRow
 from runner.papers.noise_screening import measures
 from runner.papers.noise_screening.measures import (
@@ -74,7 +74,7 @@ from runner.papers.noise_screening.measures import (
     screening,
 )
 from runner.report import plots
-from runner.report.files import Table, delta_text, number
+from runner.report.formats import Table, delta_text, number
 
 if TYPE_CHECKING:
     from dp_accounting.pld.pld_pmf import DensePLDPmf

@@ -12,10 +12,10 @@ from functools import cache
 import numpy as np
 
 from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence
 from runner.claims.measure import computed
 from runner.claims.measurement import Measured
 from runner.claims.numbers import Array
-from runner.claims.runs import Evidence
 from runner.papers.noise_screening.measures import screening
 from runner.report import plots
 

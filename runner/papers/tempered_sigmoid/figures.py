@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from runner.claims.claim import Claim, dataset_name
+from runner.claims.evidence import PAPER_SCALE, Evidence, PlannedRun, Runs, last_accuracy
+from runner.claims.intervals import between, less_claim, measured_mean, stdev
 from runner.claims.measure import Formula, computed, counted, planned_for, prepared, run_formula
 from runner.claims.measurement import FEWEST_RUNS, Measured, charged, measure_sample
 from runner.claims.numbers import (
@@ -22,11 +24,9 @@ from runner.claims.numbers import (
     mean_gradient_norms,
     triangular_average,
 )
-from runner.claims.runs import PAPER_SCALE, Evidence, PlannedRun, Runs, last_accuracy
-from runner.claims.statistics import between, less_claim, measured_mean, stdev
 from runner.claims.verdicts import ClaimRow
 from runner.report import plots
-from runner.report.files import Table, bound_text, mean_text, number
+from runner.report.formats import Table, bound_text, mean_text, number
 from runner.report.papers import claims_of
 
 PAPER = "tempered_sigmoid"

@@ -24,12 +24,12 @@ import numpy as np
 import scipy  # its modules are imported at their first use
 
 from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence
 from runner.claims.measure import computed
 from runner.claims.measurement import Measured
-from runner.claims.runs import Evidence
 from runner.claims.verdicts import ClaimRow
 from runner.report import plots
-from runner.report.files import Table
+from runner.report.formats import Table
 
 if TYPE_CHECKING:
     from torch import Tensor

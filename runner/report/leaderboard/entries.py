@@ -14,12 +14,12 @@ import torch
 from runner.build.groups import Group
 from runner.build.parts import build_rule
 from runner.build.prepare import prepare
-from runner.claims.runs import PAPER_SCALE, Key, PlannedRun, decides, folder_of, grouped
-from runner.claims.statistics import Interval, difference, mean_of, summarise
+from runner.claims.evidence import PAPER_SCALE, Key, PlannedRun, decides, folder_of, grouped
+from runner.claims.intervals import Interval, difference, mean_of, summarise
 from runner.config import REPOSITORY, EvaluationSplit
 from runner.config.checkout import scan
 from runner.data.datasets import Split
-from runner.records.files import record_path
+from runner.records.disk import record_path
 from runner.records.identity import hashed_config, trained
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.verify import noise_precision

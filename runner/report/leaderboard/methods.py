@@ -11,7 +11,7 @@ from runner.config import REPOSITORY, ConfigError
 from runner.config.checkout import scan
 from runner.config.yaml_file import is_line, read_yaml
 from runner.records.jobs import Job
-from runner.report.files import plus_minus
+from runner.report.formats import plus_minus
 
 ADDED = "add-or-remove-one"  # the neighbouring data sets of most methods
 HELD_OUT = "held-out"  # a tag of experiments whose settings were chosen on held-out training images

@@ -6,11 +6,11 @@ from pathlib import Path
 from pydantic.dataclasses import dataclass
 
 from runner.claims.claim import dataset_name
-from runner.claims.runs import grouped
-from runner.claims.statistics import difference, summarise
+from runner.claims.evidence import grouped
+from runner.claims.intervals import difference, summarise
 from runner.config.yaml_file import read_yaml
 from runner.report.claim_rows import difference_text, signed
-from runner.report.files import Table, enumerated, markdown, number, plus_minus
+from runner.report.formats import Table, enumerated, markdown, number, plus_minus
 from runner.report.leaderboard.entries import DELTA, FEW, SHOWN, Comparison, Entry, gain_over, settings_of, standing
 from runner.report.leaderboard.methods import ADDED, CLASSES, FRONT, NAMES, further_ideas, trains_from_scratch
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from runner.config import ConfigError
 from runner.config.checkout import scan
-from runner.data.files import cache_folder, is_sealed, safe_folder, sealed, write_whole
+from runner.files import cache_folder, is_sealed, safe_folder, sealed, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor

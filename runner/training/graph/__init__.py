@@ -34,7 +34,7 @@ from runner.training.graph.capture import captured, compiled, compiling_pays
 from runner.training.graph.network import MaskedEngine, RecordedObjective, numbers_per_example
 from runner.training.run import NotCapturableError, Pieces, Run, State, Stateful
 from runner.training.updates import UpdateRule, unsupported, update_of
-from runner.trust.parts import OwnViews
+from runner.trust.own_parts import OwnViews
 
 _SLICE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}  # memory of a slice's examples in the layers
 _COPIES = 3  # of that memory at a time: the layers, autograd and the sums

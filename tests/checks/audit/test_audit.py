@@ -27,9 +27,9 @@ from runner.config import REPOSITORY, register
 from runner.mechanism.dp_sgd import Mechanism
 from runner.mechanism.normal import generator
 from runner.mechanism.statistics import PrivateStatistics
-from runner.records.files import read_record
+from runner.records.disk import read_record
 from runner.records.verify import run_of
-from runner.report.files import read_csv
+from runner.report.formats import read_csv
 from tests.tracked import tracked_options
 
 ERROR = 1e-3

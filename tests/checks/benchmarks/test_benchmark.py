@@ -9,7 +9,7 @@ from checks.benchmarks import clipless, own, peers, report
 from checks.benchmarks import run as command
 from checks.benchmarks.problems import problem
 from runner.networks.lipschitz.spectral import projected
-from runner.report.files import read_csv
+from runner.report.formats import read_csv
 
 OTHER = ("backprop", "vmap_compiled")  # another step; what compiles in half a minute
 SAME = [name for name in peers.methods() if not name.startswith("non_private") and name not in OTHER]

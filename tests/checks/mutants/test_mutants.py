@@ -46,20 +46,20 @@ from checks.mutants.run import _tried
 from checks.mutants.catalogue import Mutant
 test = {NOTICING!r}
 faults = [
-    Mutant("claims/statistics.py", "-margin <= self.low and", "", "one side", test),
-    Mutant("claims/statistics.py", "MOST_RUNS = 1000", "MOST_RUNS = 999", "another number", test),
+    Mutant("claims/intervals.py", "-margin <= self.low and", "", "one side", test),
+    Mutant("claims/intervals.py", "MOST_RUNS = 1000", "MOST_RUNS = 999", "another number", test),
 ]
 Path({str(tmp_path / "cache")!r}).mkdir()
 for number, outcome in _tried([([test], f) for f in faults], Path({str(tree)!r}), Path({str(tmp_path / "cache")!r}), 1):
     print(number, outcome.word, outcome.message)
 """
-    before = (tree / "runner/claims/statistics.py").read_text()
+    before = (tree / "runner/claims/intervals.py").read_text()
     result = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert result.stdout.splitlines() == [
         f"0 {NOTICED} {NOTICING}",
         f"1 {PASSED} ",
     ]
-    assert (tree / "runner/claims/statistics.py").read_text() == before
+    assert (tree / "runner/claims/intervals.py").read_text() == before
 
 
 def test_a_fault_or_a_test_that_is_not_there_is_an_error() -> None:

@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runner.claims.statistics import Spread, typical
+from runner.claims.intervals import Spread, typical
 from runner.config import PAPER, RESULTS, ConfigError, options_of
-from runner.records.files import record_path, results_folder, stopped_path, upper_bound
+from runner.records.disk import record_path, results_folder, stopped_path, upper_bound
 from runner.records.jobs import Job, sweep_jobs
 from runner.records.store import record_of, stored
 

@@ -1,8 +1,8 @@
 """One run in Weights & Biases, written by a process of its own.
 
 `track` is called when the record is written. What is below `main` is the other process, `python -m
-runner.tracking.runs`, which alone imports wandb. It reads a JSON object from a pipe: what the run is, and the place of
-its record. So whatever becomes of W&B, of its network or of its disk, the run and its record stay as they are.
+runner.tracking.writer`, which alone imports wandb. It reads a JSON object from a pipe: what the run is, and where its
+record is. So whatever becomes of W&B, of its network or of its disk, the run and its record stay as they are.
 """
 
 import json
@@ -23,7 +23,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from runner.config import PACKAGE, ConfigError, TrackingMode
-from runner.records.files import rounded, upper_bound
+from runner.records.disk import rounded, upper_bound
 from runner.records.identity import recorded_config
 from runner.terminal import one_line
 from runner.trust.sources import bare_name
@@ -89,7 +89,7 @@ def track(config: DictConfig, run_id: str, setting_id: str, path: Path) -> None:
     message = json.dumps(_begin(config, run_id, setting_id) | {"record": str(path.resolve())})
     try:
         writer = subprocess.Popen(
-            [sys.executable, "-m", "runner.tracking.runs"],
+            [sys.executable, "-m", "runner.tracking.writer"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,

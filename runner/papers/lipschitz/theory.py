@@ -11,15 +11,15 @@ from torch.func import functional_call, jacfwd, jacrev
 from torch.nn import functional as F
 
 from runner.claims.claim import Claim
+from runner.claims.evidence import Evidence
 from runner.claims.measure import computed
 from runner.claims.measurement import Measured
-from runner.claims.runs import Evidence
 from runner.claims.verdicts import ClaimRow
 from runner.networks.lipschitz import Spectral, gradient_bounds, losses
 from runner.networks.lipschitz.layers import Center, GroupSort2, Residual, Scale
 from runner.networks.objective import InputBound, Objective
 from runner.report import plots
-from runner.report.files import Table
+from runner.report.formats import Table
 
 _CLASSES, _SIDE, _KERNEL = 10, 6, 3
 _BIAS_SIDE, _KERNEL_SIDE = 28, 32  # sides of the maps of the authors' first convolutions, on MNIST and on CIFAR-10

@@ -12,9 +12,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-from runner.claims.statistics import summarise
+from runner.claims.intervals import summarise
 from runner.config import RESULTS
-from runner.data.files import write_whole
+from runner.files import write_whole
 from runner.terminal import bound_text as bound_text
 from runner.terminal import number as number
 

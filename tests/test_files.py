@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from runner.data import files
-from runner.data.files import check_writable, locked, write_or_rescue, write_whole
+from runner import files
+from runner.files import check_writable, locked, write_or_rescue, write_whole
 
 LACKING = [errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK, errno.EINVAL]
 CONTENT = "whole " * 20_000

@@ -40,14 +40,14 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.config import FIELDS, PACKAGE, REPOSITORY, Config, options_of
 from runner.config.checkout import scan
 from runner.config.yaml_file import read_yaml
-from runner.data.files import SEAL, cache_folder, is_sealed, safe_folder, sealed, write_whole
+from runner.files import SEAL, cache_folder, is_sealed, safe_folder, sealed, write_whole
 
 _TYPED = "command-line"  # how Hydra says that a folder of options was named there
 _GROUPS = {name for name, kind in get_type_hints(Config).items() if FIELDS[name].names_class or is_dataclass(kind)}
 
 _CODE = (  # that a resolved config and its ids depend on
     "runner/config/*.py", "runner/data/__init__.py", "runner/study/progress.py", "runner/trust/sources.py",
-    *(f"runner/records/{name}.py" for name in ("identity", "jobs", "loader")),
+    "runner/records/identity.py", "runner/records/jobs.py",
 )  # fmt: skip
 _VARIABLE = re.compile(r"\$\{oc\.env:\s*([A-Za-z_]\w*)")
 _TABLE = re.compile(r"\$\{chosen:\s*([^,}]+?)\s*,")

@@ -29,8 +29,8 @@ from typing import Any, NoReturn
 from omegaconf import DictConfig
 
 from runner.config import PAPER, RESULTS, YOURS, ConfigError
-from runner.data.files import locked, write_or_rescue
 from runner.data.originals import private_statistics
+from runner.files import locked, write_or_rescue
 from runner.records import schema
 from runner.records.identity import identify, identify_recorded
 from runner.terminal import printable
