@@ -103,6 +103,7 @@ class Arm:
     search: Search
     place: str  # the name of its place in the file, for messages
     cell: Cell = ()  # the levels of the parts, in a factorial
+    over: str = ""  # the arm that it is compared with; "" for the first one
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Study:
     path: Path
     title: str
     base: tuple[str, ...]
-    arms: tuple[Arm, ...]  # the first one is the baseline
+    arms: tuple[Arm, ...]  # the first one is the baseline of those that name none
     datasets: tuple[str, ...]  # options of the group `dataset`; "" for the base's own
     epsilons: tuple[float, ...]
     seeds: tuple[int, ...]  # of the final runs
@@ -128,6 +129,11 @@ class Study:
     front: bool = False
     finding: Statement | None = None  # the answer in a few sentences, with numbers, that its page begins with
     remarks: tuple[str, ...] = ()  # sentences that a reader of its page has to know
+
+    @property
+    def baseline(self) -> str:
+        """The name of the arm that all arms are compared with, or words if some name another one."""
+        return "its baseline" if any(arm.over for arm in self.arms) else self.arms[0].name
 
 
 def shortened(study: Study) -> Study:
@@ -223,8 +229,8 @@ def _arms(content: Mapping[str, Entry], common: Search, factorial: bool) -> Iter
         if "baseline" in content:
             raise content["baseline"].wrong("it names the first arm of a factorial. Rename the first of arms instead")
         for name, entry in arms.content.items():
-            overrides, search = _level(entry)
-            yield Arm(name, overrides, {**common, **search}, entry.where)
+            overrides, search = _level(entry, ("over",))
+            yield Arm(name, overrides, {**common, **search}, entry.where, over=_baseline(arms, name))
         return
     words = "a name in one line that no part has"
     baseline = _key(content, "baseline", lambda e: None if e.text in arms.content else _line(e), words, "none of them")
@@ -242,11 +248,20 @@ def _arms(content: Mapping[str, Entry], common: Search, factorial: bool) -> Iter
         yield Arm(" + ".join(names) or baseline, overrides, search, arms.where, cell)
 
 
-def _level(entry: Entry) -> tuple[tuple[str, ...], Search]:
+def _baseline(arms: Entry, name: str) -> str:
+    """Return the arm that the arm of this name is compared with, "" if it names none: one that names none itself."""
+    named = {other: over for other, arm in arms.entries.items() if (over := arm.inside(("over",)))}
+    over, others = named.get(name), [other for other in arms.entries if other not in named]
+    if over and over.text not in others:
+        raise over.wrong(f"expected an arm without `over`: {', '.join(others)}, got {over.shown}")
+    return over.text if over else ""
+
+
+def _level(entry: Entry, further: Sequence[str] = ()) -> tuple[tuple[str, ...], Search]:
     """Return the overrides of an arm or a level, and the fields that are searched for it alone."""
     if not isinstance(entry.content, dict):
         return _overrides(entry), {}
-    _check_names(entry, ("overrides", "search"))
+    _check_names(entry, ("overrides", "search", *further))
     overrides, search = (entry.content.get(name) for name in ("overrides", "search"))
     return _overrides(overrides) if overrides else (), _search(search) if search else {}
 

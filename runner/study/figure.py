@@ -1,4 +1,4 @@
-"""The figures of a study: gains over the first arm, and the front of accuracy against epsilon.
+"""The figures of a study: gains over a baseline, and the front of accuracy against epsilon.
 
 The first has gains under each seed, with the 95% interval of their mean: of all arms, or of a factorial of each part
 alone, their sum, and all together. All panels have one range. A gain beyond it is an arrow with its numbers.
@@ -36,7 +36,7 @@ def draw(study: Study, arms: Sequence[Compared], measured: Sequence[Effect]) -> 
     sums = sums_of(measured)
     rows: dict[tuple[str, float], list[tuple[str, Estimate | None]]] = {}
     for key, group in pairs.items():
-        rows[key] = [(arm.arm.name, arm.gain) for arm in group[1:]]
+        rows[key] = [(_label(arm), arm.gain) for arm in group[1:]]
         if study.parts[1:]:
             alone, both = dict(rows[key]), sums[group[0].arm.setting.labels[:2]]
             rows[key] = [*((part, alone[part]) for part in study.parts), (SUM, both[SUM]), (ALL, both[ALL])]
@@ -52,8 +52,12 @@ def draw(study: Study, arms: Sequence[Compared], measured: Sequence[Effect]) -> 
         axes.set_title(group[0].arm.setting.place)
         _gains(axes, rows[key])
     shown = "seeds, mean, 95% interval" if any(arm.adjusted is not None for arm in arms) else "one seed"
-    fig.supxlabel(f"gain over {study.arms[0].name}, points of test accuracy: {shown}", size=9)
+    fig.supxlabel(f"gain over {study.baseline}, points of test accuracy: {shown}", size=9)
     return fig
+
+
+def _label(arm: Compared) -> str:
+    return f"{arm.arm.name} over {arm.baseline}" if arm.arm.setting.arm.over else arm.arm.name
 
 
 def _ends(gain: Estimate) -> tuple[float, float]:

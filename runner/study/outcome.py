@@ -1,4 +1,4 @@
-"""The outcome of a study: gains over the first arm, paired by seed, and the effects of a factorial design.
+"""The outcome of a study: gains over a baseline, paired by seed, and the effects of a factorial design.
 
 A contrast of settings is L = sum_c w_c mean_c with sum_c w_c = 0. A gain has the weights 1 and -1. A seed draws the
 first weights and the noise. So the runs of one seed go up and down together in some settings and not in others. L is
@@ -163,9 +163,10 @@ def errors_left(accuracies: Mapping[Cell, Mapping[int, float]], parts: int) -> E
 
 @dataclass(frozen=True)
 class Compared:
-    """An arm, and its gain over the first arm in points of test accuracy, if both have run with a common seed."""
+    """An arm, and its gain over its baseline in points of test accuracy, if both have run with a common seed."""
 
     arm: Progress
+    baseline: str  # the first arm, or the one that it names
     gain: Estimate | None = None
     adjusted: float | None = None  # its p-value by Holm's procedure for all gains of the study; None for one seed
     needed: int | None = None  # the number of seeds that would decide, or None if no number would
@@ -213,18 +214,21 @@ def _adjusted(estimates: Sequence[Estimate | None]) -> list[float | None]:
 
 
 def compared(arms: Sequence[Progress]) -> list[Compared]:
-    """Compare each arm with the first one on the same data set at the same epsilon."""
+    """Compare each arm with its baseline on the same data set at the same epsilon."""
+    named = {(*arm.setting.pair, arm.name): arm for arm in arms}
     first = {arm.setting.pair: arm for arm in reversed(arms)}
-    gains = []
+    baselines, gains = [], []
     for arm in arms:
-        base = first[arm.setting.pair]
-        accuracies = {"arm": arm.accuracies(), "first": base.accuracies()}
-        gains.append(None if arm is base else estimate(accuracies, {"arm": 1.0, "first": -1.0}))
+        over = arm.setting.arm.over
+        base = named[(*arm.setting.pair, over)] if over else first[arm.setting.pair]
+        accuracies = {"arm": arm.accuracies(), "base": base.accuracies()}
+        baselines.append(base.name)
+        gains.append(None if arm is base else estimate(accuracies, {"arm": 1.0, "base": -1.0}))
     adjusted = _adjusted(gains)
     number = sum(p is not None for p in adjusted)
     return [
-        Compared(arm, gain, p, gain.seeds_to_decide(number) if gain and p is not None else None)
-        for arm, gain, p in zip(arms, gains, adjusted, strict=True)
+        Compared(arm, base, gain, p, gain.seeds_to_decide(number) if gain and p is not None else None)
+        for arm, base, gain, p in zip(arms, baselines, gains, adjusted, strict=True)
     ]
 
 

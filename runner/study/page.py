@@ -90,7 +90,7 @@ def _tables(outcomes: Sequence[Compared], measured: Sequence[Effect]) -> dict[st
         summary = summarise(accuracies)
         tables["table.csv"].append(
             {
-                "dataset": dataset, "epsilon": epsilon, "arm": arm,
+                "dataset": dataset, "epsilon": epsilon, "arm": arm, "baseline": outcome.baseline,
                 "accuracy": summary["mean"], "std": summary["std"], "seeds": len(accuracies),
                 "gain": gain and gain.value, "low": interval and interval.low, "high": interval and interval.high,
                 "p": outcome.adjusted, "needed": outcome.needed, "answer": outcome.word,
@@ -163,7 +163,6 @@ def sources_of(
 def answers(study: Study, arms: Sequence[Compared]) -> list[str]:
     """State the answer on each data set at each epsilon in a sentence: of several arms, of that with the most gain."""
     texts = []
-    first = f"*{study.arms[0].name}*"
     for group in grouped(arms, lambda arm: arm.arm.setting.pair).values():
         gains = [(arm, arm.gain) for arm in group if arm.gain is not None]
         label = f"- **{group[0].arm.setting.place}**:"
@@ -171,7 +170,7 @@ def answers(study: Study, arms: Sequence[Compared]) -> list[str]:
             texts.append(f"{label} not run yet.")
             continue
         best, gain = max(gains, key=lambda pair: pair[1].value)
-        name = f"*{best.arm.name}*"
+        name, first = f"*{best.arm.name}*", f"*{best.baseline}*"
         value, _, interval = _points(gain).partition(" ")
         by = f"{value} points {interval}".rstrip()
         curves = {
@@ -203,7 +202,7 @@ def _page(
     study: Study, outcomes: Sequence[Compared], measured: Sequence[Effect], finding: str, scale: str, command: str
 ) -> str:
     arms = [outcome.arm for outcome in outcomes]
-    first, tested = study.arms[0].name, sum(outcome.adjusted is not None for outcome in outcomes)
+    first, tested = study.baseline, sum(outcome.adjusted is not None for outcome in outcomes)
     table = _table(first, outcomes, tested)
     searched = any(arm.setting.search for arm in arms)
     gains = [outcome.gain for outcome in outcomes if outcome.gain]
@@ -277,6 +276,7 @@ def _table(first: str, outcomes: Sequence[Compared], tested: int) -> Table:
         values, answer = list(outcome.arm.accuracies().values()), outcome.word
         accuracy = f"{mean_text(values, '%')} ({len(values)})" if values else "–"
         points = _points(outcome.gain) if outcome.gain else ""
+        points += f" over *{outcome.baseline}*" if outcome.arm.setting.arm.over and points else ""
         if outcome.gain and outcome.gain.spread and not outcome.decided:
             needed = f"at most {outcome.needed} seeds needed" if outcome.needed else "1,000 seeds may be too few"
             answer = f"{answer} ({needed})"

@@ -13,7 +13,7 @@ from runner.claims.verdicts import judge
 from runner.cli import epsilon as command
 from runner.cli.commands import carry_out
 from runner.networks.lipschitz.layers import Center
-from runner.papers.lipschitz import bounds, figures, measures
+from runner.papers.lipschitz import figures, measures, theory
 from runner.records.jobs import sweep_jobs
 from runner.report.papers import claims_of, load
 from tests.claims.made_up import NOTHING, run
@@ -61,7 +61,7 @@ def test_no_image_has_a_larger_jacobian_in_the_kernel(stride, padding):
     images = torch.cat([torch.ones(1, 36), torch.randn(7, 36, generator=torch.Generator().manual_seed(0))]).double()
     images.requires_grad_()
     optimizer = torch.optim.Adam([images], lr=0.02)
-    largest, _ = bounds._worst_reads(stride, padding)
+    largest, _ = theory._worst_reads(stride, padding)
     reached = torch.zeros(())
     for _ in range(150):
         pixels = (images / images.norm(dim=1, keepdim=True)).view(-1, 1, 6, 6)
@@ -79,7 +79,7 @@ def test_orthogonalisation_scales_by_inverse_singular_values():
     """Converged, f = 1 on the 2 singular values: the largest is 2 / (s_1 + s_2), or 1 / s_2 in a kernel not square."""
 
     def largest(kernel: torch.Tensor, factor: float = 1.0) -> float:
-        return torch.linalg.matrix_norm(bounds.reparametrisation_jacobian(kernel, factor), 2).item()
+        return torch.linalg.matrix_norm(theory.reparametrisation_jacobian(kernel, factor), 2).item()
 
     kernel = torch.diag(torch.tensor([1.0, 0.25], dtype=torch.float64))
     assert largest(kernel) == pytest.approx(2 / 1.25, rel=1e-5)
@@ -91,23 +91,23 @@ def test_orthogonalisation_scales_by_inverse_singular_values():
 
 def test_bounds_of_linear_layers_fail_where_iterations_stop():
     """A singular value of 0.000608 is left at 0.001367, and the next pass has 15 iterations: 329 times."""
-    kernel = bounds.reparametrised(torch.diag(torch.tensor([1.0, 0.000608], dtype=torch.float64)), 1.0)
+    kernel = theory.reparametrised(torch.diag(torch.tensor([1.0, 0.000608], dtype=torch.float64)), 1.0)
     assert kernel[1, 1].item() == pytest.approx(0.000608 / 1.001 * 1.5**2, rel=1e-5)
-    jacobian = bounds.reparametrisation_jacobian(kernel, 1.0)
+    jacobian = theory.reparametrisation_jacobian(kernel, 1.0)
     assert torch.linalg.matrix_norm(jacobian, 2).item() == pytest.approx(329, abs=0.1)
 
 
 def test_jacobians_in_the_input():
     """3 * 32 / 94: the factor of the library on a map of 32 x 32 over the one that would do."""
-    ratios = {name: ratio for name, (ratio, _) in bounds.input_jacobians().items()}
+    ratios = {name: ratio for name, (ratio, _) in theory.input_jacobians().items()}
     assert ratios.pop("RKO convolution") == pytest.approx(3 * 32 / 94)
     assert ratios == {name: pytest.approx(1.0) for name in ratios}
 
 
 def test_the_three_regimes_follow_the_closed_form():
-    for slope in bounds.SLOPES:
+    for slope in theory.SLOPES:
         for layers in (1, 2, 9, 32):
-            result, expected = bounds.bound_of_depth(slope, layers), bounds.closed_form(slope, layers)
+            result, expected = theory.bound_of_depth(slope, layers), theory.closed_form(slope, layers)
             assert expected <= result <= expected * (1 + 3e-5 * layers)
 
 
@@ -116,11 +116,11 @@ def test_the_centring_of_the_library_couples_examples():
     vectors = torch.zeros(4, 3)
     changed = vectors.clone()
     changed[0] = torch.tensor([1.0, 0.0, 0.0])
-    moved = bounds.centered_by_library(changed) - bounds.centered_by_library(vectors)
+    moved = theory.centered_by_library(changed) - theory.centered_by_library(vectors)
     assert moved[1].tolist() == [-0.25, 0.0, 0.0]
-    assert bounds.moved_by_another(bounds.centered_by_library, (6, 5)) == pytest.approx(0.25)
-    assert bounds.moved_by_another(bounds.centered_by_library, (3, 3, 4)) == 0.0
-    assert bounds.moved_by_another(bounds.Center(), (6, 5)) == 0.0, "the centring here is of each example by itself"
+    assert theory.moved_by_another(theory.centered_by_library, (6, 5)) == pytest.approx(0.25)
+    assert theory.moved_by_another(theory.centered_by_library, (3, 3, 4)) == 0.0
+    assert theory.moved_by_another(theory.Center(), (6, 5)) == 0.0, "the centring here is of each example by itself"
 
 
 def test_what_noise_for_each_tensor_costs(coarse):

@@ -9,9 +9,9 @@ import pytest
 from hydra.errors import HydraException
 
 from runner import config
-from runner.config import REPOSITORY
+from runner.config import REPOSITORY, loader
 from runner.files import SEAL
-from runner.records import jobs, loader, verify
+from runner.records import jobs, verify
 from runner.records.identity import resolved
 from runner.records.jobs import command_of, composed, sweep_jobs
 

@@ -32,12 +32,13 @@ def test_a_search_by_arm_by_epsilon_and_of_ranges(tmp_path: Path) -> None:
     text = """
     arms:
       one: {overrides: clipping=flat, search: {clipping.norm: {from: 1e-2, to: 1}}}
-      other: clipping=automatic
+      other: {overrides: clipping=automatic, over: one}
     epsilon: [1, 3]
     trials: 3
     search: {optimizer.lr: {1: [0.1, 0.2, 0.4], 3: [1, 2, 4]}}
     """
     flat, other = study(tmp_path, text).arms
+    assert (flat.over, other.over) == ("", "one")
     assert isinstance(flat.search["optimizer.lr"].values, ByEpsilon)
     assert space_at(flat.search, 3.0) == {"optimizer.lr": (1.0, 2.0, 4.0), "clipping.norm": Dimension(0.01, 1.0, True)}
     assert space_at(other.search, 1.0) == {"optimizer.lr": (0.1, 0.2, 0.4)}
@@ -134,6 +135,10 @@ def test_the_first_arm_of_a_factorial_may_have_a_name(tmp_path: Path) -> None:
         (("0.25, 0.5, 1, 2, 4", ".nan, 1"), "line 8: search.optimizer.lr: expected values such as"),
         (("[0.25, 0.5, 1, 2, 4]", "&x {1: *x}"), ": it is nested too deeply, or a part contains itself."),
         (("[0.25, 0.5, 1, 2, 4]", "{1: {3: [1, 2]}}"), "line 8: search.optimizer.lr: values by ε are {1: [0.5, 1]"),
+        (
+            ("clipping=psac", "{overrides: clipping=psac, over: psac}"),
+            "over: expected an arm without `over`: flat clipping",
+        ),
         (("seeds: 5", "remarks: []"), "line 7: remarks: expected sentences, each once, got []."),
         (("seeds: 5", 'finding: {text: "By {x}"}'), "line 7: finding.text: numbers has no 'x'."),
         (("seeds: 5", 'finding: {text: "By {x}", numbers: {x: {arm: DP-PSC}}}'), "x: there is no arm 'DP-PSC' here."),

@@ -22,7 +22,7 @@ from runner.report.formats import cell, read_csv
 from runner.runs.durations import Durations
 from runner.study import board
 from runner.study.definition import read
-from runner.study.outcome import compared
+from runner.study.outcome import Compared, compared
 from runner.study.progress import progress_of, settings_of
 from tests.claims.made_up import entry
 from tests.tracked import tracked
@@ -302,11 +302,28 @@ def test_own_options_have_the_values_of_their_files(carried: Carried, tmp_path: 
     assert "| noisy | 3 | AUTO-S |" in page(tmp_path)
 
 
+def outcomes(*seeds: tuple[float, ...], over: str = "") -> list[Compared]:
+    """Compare arms 0, 1, ... that have these accuracies under the seeds 0, 1, 2. The last arm may name its baseline."""
+    arms = []
+    for name, accuracies in enumerate(seeds):
+        arm = SimpleNamespace(over=over if name == len(seeds) - 1 else "")
+        setting = SimpleNamespace(pair=("mnist", 3.0), arm=arm)
+        arms.append(SimpleNamespace(setting=setting, name=str(name), accuracies=dict(enumerate(accuracies)).copy))
+    return compared(arms)  # type: ignore[arg-type]
+
+
 def answered(*seeds: tuple[float, ...]) -> list[str]:
-    """Compare arms that have these accuracies under the seeds 0, 1, 2."""
-    setting = SimpleNamespace(pair=("mnist", 3.0))
-    arms = [SimpleNamespace(setting=setting, accuracies=dict(enumerate(accuracies)).copy) for accuracies in seeds]
-    return [arm.word for arm in compared(arms)]  # type: ignore[arg-type]
+    return [outcome.word for outcome in outcomes(*seeds)]
+
+
+def test_an_arm_is_compared_with_the_one_it_names() -> None:
+    first, second, third = outcomes((90, 90.2), (91, 91.1), (93, 93.4), over="1")
+    assert [first.baseline, second.baseline, third.baseline] == ["0", "0", "1"]
+    assert first.gain is None
+    assert [arm.gain and arm.gain.by_seed for arm in (second, third)] == [
+        pytest.approx((1.0, 0.9)),
+        pytest.approx((2.0, 2.3)),
+    ]
 
 
 def test_an_answer_states_single_seeds_and_corrected_gains() -> None:
