@@ -12,6 +12,7 @@ of at most S_g for any method. So the sensitivity of the sum is S_g, and the noi
 """
 
 import hashlib
+import inspect
 import math
 import operator
 from collections.abc import Mapping, Sequence
@@ -63,8 +64,14 @@ class OwnClipping:
         sums = getattr(type(part), "sum_contributions", None)
         if sums is not None and sums.__module__ != cut_to.__module__:
             raise ValueError(f"{name}.sum_contributions would see a whole batch: {_INSTEAD}.")
-        if not any(hasattr(part, method) for method in _METHODS):
+        method = next((method for method in reversed(_METHODS) if hasattr(part, method)), None)
+        if method is None:
             raise ValueError(f"{name} has no method that clips one example: {_INSTEAD}.")
+        try:
+            inspect.signature(getattr(part, method)).bind(None)
+        except TypeError as error:  # `factors(norms, numbers)` of older files, too
+            own = "Its own numbers are attributes, such as self.norm"
+            raise ValueError(f"{name}.{method} has to take one argument: {_INSTEAD}. {own}.") from error
         if not hasattr(part, "noise_groups"):
             raise ValueError(f"{name} states no bound: it needs `noise_groups(model)`.")
         groups = []

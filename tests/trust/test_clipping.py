@@ -149,6 +149,14 @@ class NamesOne(Flat):
 
 
 @dataclass(frozen=True)
+class ReadsNumbers(Flat):
+    """As files were written for an older version."""
+
+    def factors(self, norms: Tensor, numbers: Any) -> Tensor:  # type: ignore[override]
+        return float(numbers["norm"]) / norms
+
+
+@dataclass(frozen=True)
 class Unbounded(Flat):
     def noise_groups(self, model: nn.Module) -> tuple[NoiseGroup, ...]:
         return tuple(replace(group, sensitivity=math.inf) for group in super().noise_groups(model))
@@ -159,6 +167,7 @@ class Unbounded(Flat):
     [
         (SeesTheBatch(NORM), "would see a whole batch: write `factors"),
         (Nothing(), "has no method that clips one example"),
+        (ReadsNumbers(NORM), r"ReadsNumbers\.factors has to take one argument: .* Its own numbers are attributes"),
         (NamesOne(NORM), "does not name every parameter once"),
         (Unbounded(NORM), r"states a sensitivity of inf: it has to be from 1e-12 to 1e\+12"),
     ],
