@@ -131,6 +131,11 @@ def count_words(rows: Sequence[ClaimRow]) -> Counter[str]:
     return Counter(row.verdict for row in counted(rows))
 
 
+def count_nulls(rows: Sequence[ClaimRow]) -> int:
+    """Count the open claims that show no difference beyond their margin."""
+    return sum(row.rule == NULL.text for row in counted(rows))
+
+
 @dataclass(frozen=True)
 class Rule:
     """A word, and the condition under which a claim gets it."""

@@ -52,6 +52,9 @@ def main(arguments: Sequence[str]) -> int:
     budget = None if options.budget is None else parse_duration(options.budget)
     launcher, overrides = requested(options)
     jobs = _list_jobs(paper, items, (f"scale={options.scale}", *overrides), options.seeds)
+    left_out: dict[str, list[Job]] = {}
+    if options.items is None and options.scale == PAPER:
+        jobs, left_out = paper.split(jobs, _is_done)
     if options.status:
         print(status_text(jobs))
         return 0
@@ -59,9 +62,14 @@ def main(arguments: Sequence[str]) -> int:
     first = next(iter(planned.values()), None)
     pending = [job for job in planned.values() if not _is_done(job)]
     if options.plan:
-        estimates = {} if first is None else estimated(pending, _known_times(first.config, pending, options.record))
+        times = None if first is None else _known_times(first.config, pending, options.record)
+        estimates = {} if times is None else estimated(pending, times)
         workers = options.jobs or usual_workers([] if first is None else [first])
         print(plan_text(jobs, {job.run_id for job in pending}, estimates, workers))
+        if left_out and times is not None:
+            for reason, runs in left_out.items():
+                print(f"{durations.unplanned_text(runs, times)}: {reason}")
+            print("Naming their items plans them, too (--items; with make: ITEMS).")
         if budget is not None:
             seconds = accumulate(estimates.get(job.run_id, 0.0) for job in ordered(jobs, pending, estimates))
             fitting = sum(total <= budget * workers for total in seconds)
@@ -207,6 +215,8 @@ def _plan_of_papers(options: Namespace) -> str:
     papers = {}
     for paper in every_paper():
         planned = _list_jobs(paper, paper.items, extra, options.seeds)
+        if options.scale == PAPER:
+            planned, _ = paper.split(planned, _is_done)
         papers[paper.name.replace("_", "-")] = [job for jobs in planned.values() for job in jobs]
     every = [job for jobs in papers.values() for job in jobs]
     times = _known_times(every[0].config, every, options.record)

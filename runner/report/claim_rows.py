@@ -291,11 +291,19 @@ def claims_text(rows: Sequence[ClaimRow]) -> str:
     return markdown(Table(HEADER, lines)) + (f"\n{notes}" if notes else "")
 
 
+def null_text(rows: Sequence[ClaimRow]) -> str:
+    """Say how many of the open claims are nulls: "2 of them with no difference beyond the margin"; "" for none."""
+    nulls = verdicts.count_nulls(rows)
+    return f"{nulls} of them with {verdicts.NO_DIFFERENCE}" if nulls else ""
+
+
 def words_text(rows: Sequence[ClaimRow]) -> str:
     """Count the claims of an item by their words: "of 4 claims, 2 hold, 1 fails and 1 is open"."""
     words = count_words(rows)
     counts = {word: words[word] for word in verdicts.WORDS if words[word]}
     texts = [f"{count} {_SINGULAR.get(word, word) if count == 1 else _PLURAL[word]}" for word, count in counts.items()]
+    if nulls := null_text(rows):
+        texts[-1] += f" ({nulls})"
     total = sum(counts.values())
     return f"of {total} claim{'s' * (total > 1)}, {enumerated(texts)}" if texts else ""
 

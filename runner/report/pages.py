@@ -22,6 +22,7 @@ from runner.report.claim_rows import (
     chosen_cells,
     epsilon_text,
     marked_verdict,
+    null_text,
     rows_of,
     words_text,
     wrong_epsilon,
@@ -31,7 +32,7 @@ from runner.report.leaderboard.methods import METHODS, anchor
 from runner.report.papers import Item, Paper, every_paper, load, study_pages
 from runner.report.statements import Sources, findings_list, headline_of, noise_text, stated, summary_rows
 from runner.report.tables import SETTING, setting_cells, setting_text
-from runner.runs.durations import Total, committed, total_of
+from runner.runs.durations import Total, committed, total_of, unplanned_text
 
 _SMOKE = """
 > **{scale}: NOT A REPRODUCTION.** These runs are shrunk to minutes on scikit-learn's handwritten
@@ -228,7 +229,8 @@ def _score(rows: Sequence[ClaimRow]) -> str:
     formulas = sum(row.computed for row in counted(rows) if row.verdict)
     numbers = enumerated([f"{words[word]} *{word}*" for word in WORDS])
     follow = f"; {formulas} of them follow{'s' * (formulas == 1)} from formulas" if formulas else ""
-    text = f"**Score.** Of {sum(words.values())} claims, {numbers}{follow}. "
+    nulls = f" ({nulls})" if (nulls := null_text(rows)) else ""
+    text = f"**Score.** Of {sum(words.values())} claims, {numbers}{nulls}{follow}. "
     if epsilons:
         counts = enumerated([f"{count} *{word}*" for word, count in epsilons.items()])
         text += f"Of {sum(epsilons.values())} claimed ε, {counts}. "
@@ -237,9 +239,16 @@ def _score(rows: Sequence[ClaimRow]) -> str:
 
 def _time(paper: Paper, folder: Path) -> str:
     """Say how long all runs of a paper take from nothing, and those that no record in `folder` has yet."""
-    jobs = [job for item in paper.items for job in paper.planned(item)]
-    total = total_of(jobs, committed(folder), lambda job: find_record(folder, job.run_id).exists())
-    return time_text(total) if jobs else ""
+    times = committed(folder)
+
+    def done(job: Job) -> bool:
+        return find_record(folder, job.run_id).exists()
+
+    planned, left_out = paper.split({item.name: paper.planned(item) for item in paper.items}, done)
+    jobs = [job for runs in planned.values() for job in runs]
+    lines = [time_text(total_of(jobs, times, done))] if jobs else []
+    lines += [f"- {unplanned_text(runs, times)}: {reason}\n" for reason, runs in left_out.items()]
+    return "\n".join(lines)
 
 
 def time_text(total: Total) -> str:

@@ -35,7 +35,7 @@ Draw: TypeAlias = Callable[[Evidence], Any]  # a matplotlib figure, or None: too
 Tabulate: TypeAlias = Callable[[Evidence, Sequence[ClaimRow]], Table]
 Part = TypeVar("Part")
 _STRICT = ConfigDict(extra="forbid")
-_LISTS = ("sweeps", "also", "fields", "notes", "remarks", "studies", "charted")  # of one text or several
+_LISTS = ("sweeps", "experiments", "also", "fields", "notes", "remarks", "studies", "charted")  # of one text or several
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -122,6 +122,23 @@ class Summary:
         _check_numbers([self.claims, self.measured, self.sound], self.numbers)
 
 
+@dataclass(frozen=True, config=_STRICT)
+class Unplanned:
+    """Runs that no plan lists, because they would decide no claim, or take longer than anybody waits.
+
+    sweeps: as those of an item. experiments: of these sweeps; without any, all of them.
+    reason: a sentence with the number that shows it.
+    """
+
+    sweeps: tuple[str, ...]
+    reason: str
+    experiments: tuple[str, ...] = ()
+
+    def has(self, job: Job) -> bool:
+        """Return True if a job is one of these runs."""
+        return job.sweep in self.sweeps and (not self.experiments or job.experiment in self.experiments)
+
+
 def names_of(items: str) -> list[str]:
     """Split the names of items at commas.
 
@@ -145,6 +162,7 @@ class Paper:
     citation, link: its authors, venue and year, and where it can be read.
     studies: the names of the studies that ask further.
     charted: the names of the items that `make dashboard` charts in W&B.
+    unplanned: runs of its items that are left out of plans until somebody names the item. Those recorded count.
 
     Raises:
         ValueError: `charted` has a name that no item has.
@@ -162,6 +180,7 @@ class Paper:
     link: str = ""
     studies: tuple[str, ...] = ()
     charted: tuple[str, ...] = ()
+    unplanned: tuple[Unplanned, ...] = ()
 
     def __post_init__(self) -> None:
         names = [item.name for item in self.items]
@@ -210,6 +229,27 @@ class Paper:
             jobs += [job for job in sweep_jobs(sweep, (f"scale={scale}",)) if job.experiment in names]
         return list({job.run_id: job for job in reversed(jobs)}.values())[::-1]
 
+    def split(
+        self, jobs: Mapping[str, Sequence[Job]], done: Callable[[Job], bool]
+    ) -> tuple[dict[str, list[Job]], dict[str, list[Job]]]:
+        """Split the jobs of items, by name, into those to plan, and those that are left out, by the reason.
+
+        A run is left out if it is `unplanned` in every item that has it, and is not done.
+        """
+        reasons = {
+            (item, job.run_id): entry.reason
+            for item, planned in jobs.items()
+            for job in planned
+            if (entry := next((entry for entry in self.unplanned if entry.has(job)), None)) and not done(job)
+        }
+        kept = {item: [job for job in planned if (item, job.run_id) not in reasons] for item, planned in jobs.items()}
+        ids = {job.run_id for planned in kept.values() for job in planned}
+        left_out: dict[str, dict[str, Job]] = {}
+        for item, job in ((item, job) for item, planned in jobs.items() for job in planned):
+            if job.run_id not in ids:
+                left_out.setdefault(reasons[item, job.run_id], {})[job.run_id] = job
+        return kept, {reason: list(runs.values()) for reason, runs in left_out.items()}
+
     def evidence_of(self, item: Item, evidence: Evidence) -> Evidence:
         """Return the part of the evidence that an item shows: the runs that it needs, and the sweeps of `also`."""
         runs = {sweep: evidence.sweeps[sweep] for sweep in item.also}
@@ -239,8 +279,9 @@ def _made(kind: type[Part], entry: Entry, **values: Any) -> Part:
         return kind(**fields | values)
     except ValidationError as error:
         name = str(next(iter(error.errors(include_url=False)[0]["loc"]), ""))
-        field = entry.entries.get(name, entry)
-        raise field.wrong(first_of(error).removeprefix(f"{name}: ")) from error
+        if field := entry.entries.get(name):
+            raise field.wrong(first_of(error).removeprefix(f"{name}: ")) from error
+        raise entry.wrong(first_of(error)) from error
 
 
 def _numbers(statement: Entry, common: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -274,6 +315,17 @@ def _item(paper: str, name: str, entry: Entry) -> Item:
     if "finding" in content:
         values["finding"] = statement_of(content["finding"], {"item": name})
     return _made(Item, entry, name=name, **values)
+
+
+def _unplanned(paper: str, entry: Entry) -> Unplanned:
+    sweeps = _paths(paper, entry.entries["sweeps"]) if "sweeps" in entry.entries else []
+    made = _made(Unplanned, entry, sweeps=sweeps)
+    if missing := [sweep for sweep in sweeps if experiments_of(sweep) is None]:
+        raise entry.wrong(f"there is no sweep {missing[0]}")
+    experiments = {name for sweep in sweeps for name in experiments_of(sweep) or ()}
+    for name in {*made.experiments} - experiments:
+        raise entry.wrong(f"its sweeps have no experiment {name!r}. {nearest(name, experiments)}")
+    return made
 
 
 def _paths(paper: str, entry: Entry) -> list[str]:
@@ -310,6 +362,8 @@ def _read(name: str) -> Paper:
     if "summaries" in content:
         summaries = content["summaries"].listed
         values["summaries"] = tuple(_made(Summary, summary, numbers=_numbers(summary, {})) for summary in summaries)
+    if "unplanned" in content:
+        values["unplanned"] = tuple(_unplanned(name, entry) for entry in content["unplanned"].listed)
     return _made(Paper, file, name=name, **values)
 
 

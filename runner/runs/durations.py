@@ -221,6 +221,13 @@ def total_of(jobs: Iterable[Job], durations: Durations, is_done: Callable[[Job],
     return Total(len(runs), len(left), sum(seconds.values()), seconds_left, len(runs) - len(seconds))
 
 
+def unplanned_text(jobs: Sequence[Job], durations: Durations) -> str:
+    """Write how many runs are not planned, and their core-hours if known: "Not planned are 80 runs (4 core-hours)"."""
+    total = total_of(jobs, durations, lambda job: False)
+    hours = f" ({float(f'{total.seconds / 3600:.2g}'):,g} core-hours)" if total.seconds else ""
+    return f"Not planned {'is' if total.runs == 1 else 'are'} {total.runs:,} run{'s' * (total.runs > 1)}{hours}"
+
+
 @cache
 def committed(folder: Path) -> Durations:
     """Read a CPU's times from the records in a folder of results and epochs.csv: the same on every machine."""

@@ -2,20 +2,23 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from runner.claims.claim import Printed
 from runner.claims.evidence import PlannedRun, Runs
-from runner.claims.verdicts import ClaimRow
-from runner.config import REPOSITORY
+from runner.claims.verdicts import NULL, WIDE, ClaimRow
+from runner.config import REPOSITORY, ConfigError
+from runner.config.yaml_file import read_yaml
 from runner.records.disk import read_record
 from runner.records.jobs import sweep_jobs
 from runner.report import pages
-from runner.report.claim_rows import cells_of, claims_text, epsilon_text
+from runner.report.claim_rows import cells_of, claims_text, epsilon_text, words_text
 from runner.report.figures import _part
 from runner.report.formats import Table, markdown, plus_minus, write_csv, write_table_csv
-from runner.report.papers import load
+from runner.report.papers import Unplanned, _unplanned, load
 from runner.report.tables import runs_table, setting_cells, settings_table
 from tests.claims.made_up import claim
 from tests.tracked import tracked
@@ -92,6 +95,47 @@ def test_an_item_needs_the_runs_of_its_claims() -> None:
     both = {"losing_less/cifar10_ce", "losing_less/cifar10_ours"}
     assert paper.needs(paper.item("fig-6")) == {"losing_less/fig_1": both, "losing_less/fig_3": both}
     assert paper.needs(paper.item("table-5")) == {}, "its claims are computed from settings"
+
+
+def test_a_run_that_decides_nothing_is_left_out_of_plans() -> None:
+    """Not if it is recorded, nor if another item plans it."""
+    entry = Unplanned(("p/s",), "It decides nothing.", ("p/b",))
+    paper = replace(load("losing_less"), unplanned=(entry,))
+
+    def job(run_id: str, sweep: str = "p/s", experiment: str = "p/b") -> Any:
+        return SimpleNamespace(run_id=run_id, sweep=sweep, experiment=experiment)
+
+    jobs = {
+        "first": [job("done"), job("shared"), job("left"), job("a", experiment="p/a")],
+        "second": [job("shared", "p/t")],
+    }
+    kept, left_out = paper.split(jobs, lambda job: job.run_id == "done")
+    assert {item: [job.run_id for job in planned] for item, planned in kept.items()} == {
+        "first": ["done", "a"], "second": ["shared"],
+    }  # fmt: skip
+    assert {reason: [job.run_id for job in runs] for reason, runs in left_out.items()} == {entry.reason: ["left"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ("sweeps: [fig_33], reason: Long.", "there is no sweep losing_less/fig_33"),
+        ("sweeps: [fig_3], reason: Long., experiments: [losing_less/mnist_our]", "Did you mean losing_less/mnist_ours"),
+        ("sweeps: [fig_3]", "reason"),
+    ],
+)
+def test_runs_left_out_are_named_as_they_are(fields: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "paper.yaml").write_text(f"unplanned:\n  - {{{fields}}}\n")
+    (entry,) = read_yaml(tmp_path / "paper.yaml").entries["unplanned"].listed
+    with pytest.raises(ConfigError, match=rf"paper\.yaml, line 2: .*{sentence}"):
+        _unplanned("losing_less", entry)
+
+
+def test_open_claims_that_show_no_difference_are_counted_apart() -> None:
+    rows = [replace(ROW, verdict="open", rule=rule.text) for rule in (NULL, WIDE, NULL)]
+    assert words_text([ROW, *rows]) == (
+        "of 4 claims, 1 is not contradicted and 3 are open (2 of them with no difference beyond the margin)"
+    )
 
 
 def test_a_claim_by_formula_has_one_line_with_its_guarantee() -> None:
