@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from inspect import signature
-from statistics import fmean, geometric_mean, pstdev
+from statistics import fmean, geometric_mean, median, pstdev
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -121,6 +121,16 @@ def mean_gradient_norms(run: PlannedRun) -> tuple[list[int], list[float]]:
     return list(columns["step"]), _floats(columns["mean"])
 
 
+def late_gradient_p90(run: PlannedRun) -> float:
+    """Return the norm that nine of ten of a batch's gradients do not exceed: median over the last quarter of steps.
+
+    A few steps have much larger gradients, so that a mean would tell of them alone.
+    """
+    columns = run.diagnostic("gradient_norms")
+    pairs = zip(columns["step"], _floats(columns["p90"]), strict=True)
+    return median(p90 for step, p90 in pairs if step >= 0.75 * columns["step"][-1])
+
+
 def first_activation_norms(run: PlannedRun) -> tuple[list[int], list[float]]:
     """Return steps and the mean L2 norm of an example's output of the first hidden activation: [measurements] each."""
     columns = run.diagnostic("activation_norms")
@@ -178,13 +188,14 @@ READERS: dict[str, Callable[..., float | Sequence[float]]] = {
     "mean_weight_norm": lambda run, _: fmean(values[-1] for values in layer_norms(run, WEIGHTS)),
     "pre_activation_norms": lambda run, _: [values[-1] for values in layer_norms(run, PRE_ACTIVATIONS)],
     # Norms of per-example gradients: the mean of an epoch, the mean of all epochs, and the 90th percentile minus the
-    # median of an epoch. The mean of a batch over all steps, and the level at which it ends. Then that level of the
-    # first hidden activation.
+    # median of an epoch. The mean of a batch over all steps, and the level at which it ends. The 90th percentile of a
+    # batch late in training. Then the level of the first hidden activation.
     "gradient_norm": lambda run, epoch: gradient_norms(run)["mean"][epoch],
     "gradient_norm_of_all": lambda run, _: fmean(gradient_norms(run)["mean"]),
     "gradient_norm_spread": lambda run, epoch: (norms := gradient_norms(run))["p90"][epoch] - norms["median"][epoch],
     "mean_gradient_norm": lambda run, _: fmean(mean_gradient_norms(run)[1]),
     "gradient_norm_level": lambda run, _: level(*mean_gradient_norms(run)),
+    "late_gradient_p90": lambda run, _: late_gradient_p90(run),
     "first_activation_level": lambda run, _: level(*first_activation_norms(run)),
     # The norm of an example's gradient at the end over that before training. Then the part of its squared norm that
     # clipping moves between layers, in the mean of all epochs.

@@ -254,6 +254,7 @@ CONFUSION = {"epoch": [2, 4], "counts": [[[30, 10], [0, 20]], [[40, 0], [10, 10]
         ("gradient_norm_spread", 0, {"gradient_histogram": HISTOGRAM}, 3.0),
         ("mean_gradient_norm", 3, {"gradient_norms": {"step": STEPS, "mean": AT_STEPS}}, 36 / 5),
         ("gradient_norm_level", 3, {"gradient_norms": {"step": STEPS, "mean": AT_STEPS}}, LEVEL),
+        ("late_gradient_p90", 3, {"gradient_norms": {"step": STEPS, "p90": AT_STEPS}}, 8.0),
         ("first_activation_level", 3, {"activation_norms": {"step": STEPS, "1": AT_STEPS, "4": [0.0] * 5}}, LEVEL),
         ("gradient_growth", 3, {"layer_gradients": {"total": [2.0, 9.0, 5.0]}}, 2.5),
         ("moved_gradient", 3, {"layer_gradients": {"moved": [0.0, 0.5, 0.25]}}, 0.25),

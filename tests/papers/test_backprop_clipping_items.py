@@ -130,6 +130,21 @@ def test_all_updates_of_ten_runs_bound_epsilon_from_below():
     assert (row.guarantee, row.epsilon_least) == ("refuted", pytest.approx(expected, abs=1e-3))
 
 
+def test_the_least_of_ten_runs_bounds_epsilon_without_a_level():
+    """By hand: a further run reaches the least of ten, 72.01, with 0.05^(1/10) = 0.74113, and FPR = Phi(-sqrt(72.01)).
+
+    The chance that less than this share reaches the least is 0.74113^10 = 5%.
+    """
+    expected = math.log(0.05 ** (1 / 10) - 0.5 - 1e-5) - math.log(norm.cdf(-math.sqrt(72.01)))
+    assert whole_run.least_epsilon_by_smallest([72.01, *[90.0] * 9], 1e-5) == pytest.approx(expected, rel=1e-9)
+    assert whole_run.least_epsilon_by_smallest([72.01] * 4, 1e-5) == 0.0, "0.05^(1/4) is below a half"
+    (claim,) = claims(item="whole-run", direction="none")
+    measured = measure(claim, NOTHING, PAPER.formulas)
+    assert measured.value == pytest.approx(37.66, abs=0.005)
+    row = judge(claim, measured, "paper")
+    assert (row.verdict, row.guarantee, row.interval_low) == ("", "", measured.value), "context, and decides nothing"
+
+
 def test_a_black_image_adds_nothing_and_a_disc_does():
     run = prepared(whole_run.SWEEP, whole_run.EXPERIMENT)
     engine = run.engine(run.new_objective())

@@ -233,7 +233,7 @@ def test_the_command_tables_the_bounds_of_any_config(capsys, coarse):
 def test_times_and_memory_are_relative_to_the_named_clipping(monkeypatch):
     """Clipless steps take 3 s and 4 MiB, clipped ones 2 s or 6 s, 1 MiB or 8 MiB. Two batches count as large.
 
-    The two networks are the sample, not their batches.
+    Of times the two networks are the sample, not their batches. Of memories the four are statements.
     """
     times = {"clipless": (3, 4), "one_pass": (2, 1), "opacus_hooks": (6, 8)}
     rows = [
@@ -254,4 +254,30 @@ def test_times_and_memory_are_relative_to_the_named_clipping(monkeypatch):
         ("memory_ratio", "clipping by Opacus"): 0.5,
         ("memory_ratio", ours): 4.0,
     }
-    assert all(len(ratio.samples[0]) == 2 for ratio in ratios.values())
+    assert {key[0]: (len(ratio.samples[0]), len(ratio.statements)) for key, ratio in ratios.items()} == {
+        "time_ratio": (2, 0),
+        "memory_ratio": (1, 4),
+    }
+
+
+def test_every_memory_has_to_be_below_that_of_clipping(monkeypatch):
+    """By hand: two readings of a projection 2 apart have s = sqrt(2) with one degree of freedom, so t = 12.706."""
+
+    def rows(batch: int, **peaks: float) -> list[dict[str, str]]:
+        named = {"network": "small", "batch": str(batch)}
+        return [{**named, "method": name, "peak_mib": str(peak)} for name, peak in peaks.items()]
+
+    def of_peaks(clipless: float, projection: float) -> Any:
+        first = rows(512, clipless=900, opacus_hooks=1000, projection=9)
+        second = rows(2048, clipless=clipless, opacus_hooks=1000, projection=projection)
+        monkeypatch.setattr(figures, "measured_times", lambda: [*first, *second])
+        return figures.memory_below_clipping(claim, NOTHING)
+
+    claim = claims_of("lipschitz", item="fig-4", quantity="memory_ratio")[0]
+    ratio = of_peaks(300, 11)
+    assert ([statement.value for statement in ratio.statements], ratio.value) == ([0.9, 0.3], 0.9)
+    factor = math.exp(12.7062 * math.sqrt(2) * math.hypot(1 / 900, 1 / 1000))
+    assert ratio.interval_at(0.95).high == pytest.approx(0.9 * factor, rel=1e-5)
+    assert judge(claim, ratio, "paper").verdict == "holds"
+    assert judge(claim, of_peaks(300, 17), "paper").verdict == "open", "four times the spread"
+    assert judge(claim, of_peaks(1200, 11), "paper").verdict == "fails", "one of two is above"

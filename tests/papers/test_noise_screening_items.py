@@ -268,3 +268,34 @@ def test_the_best_batch_size_is_that_of_all_sizes_together() -> None:
     evidence_ = evidence(accuracies, ("noise_screening/fig_4b", measures.SWEEP))
     measured = measure(claim, evidence_, PAPER.formulas)
     assert (measured.value, measured.n, measured.planned) == (256, 2 * 3 + 2, 3 * 3 + 5)
+
+
+def test_a_gain_grows_by_what_lies_between_two_epsilons() -> None:
+    """By hand: from 1.05 to 1.95, halfway between epochs of 0.3, all rise by 3 points, and one of AUTO-S by 3 more."""
+    (claim,) = (c for c in CLAIMS if c.number.name == "later_gain" and c.dataset == "MNIST" and c.counts)
+    claim = replace(claim, number=Call("later_gain(1.05 1.95)"))
+    accuracies = {name: 98.0 for name in claim.experiments if not name.endswith("_relu")}
+    found = evidence(accuracies, claim.sweeps)
+    auto = found.planned(claim.sweeps, "noise_screening/mnist_auto").recorded
+    assert auto[0].record is not None
+    history = auto[0].record["history"]
+    history["test_accuracy"] = [
+        a + 3 * (e > 1.5) for a, e in zip(history["test_accuracy"], history["epsilon"], strict=True)
+    ]
+    measured = measures.later_gain(claim, found)
+    assert [statement.value for statement in measured.statements] == [pytest.approx(0.0), pytest.approx(-1.5)]
+    assert (measured.value, measured.lacking) == (pytest.approx(-1.5), ("mnist_relu",))
+    assert measured.epsilon == pytest.approx(1.8), "the last epoch within the later one"
+
+
+def test_a_record_without_processor_time_counts_with_its_wall_time() -> None:
+    claim = next(c for c in CLAIMS if c.number.name == "time_ratio")
+    found = evidence(dict.fromkeys(claim.experiments, 98.0), claim.sweeps, seeds=3)
+    costs = ((10.0, 12.0, 40.0), (2.0, 3.0, 8.0))
+    for name, seconds, key in zip(claim.experiments, costs, ("processor_seconds", "wall_seconds"), strict=True):
+        for run, time in zip(found.planned(claim.sweeps, name).recorded, seconds, strict=True):
+            assert run.record is not None
+            run.record["provenance"] = {"wall_seconds": 100.0} | {key: time}
+    measured = measures.time_ratio(claim, found)
+    assert (measured.value, measured.kind) == (4.0, "by medians of 3 and 3 runs")
+    assert "mnist_ce 3 s (3 of 3 by wall time)" in measured.explanation

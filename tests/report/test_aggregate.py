@@ -51,7 +51,7 @@ def test_numbers_are_those_computed_by_hand(tmp_path, fabricate, jobs):
     for job, accuracy in zip(jobs("fig_3_public", "mnist_tanh"), ([99, 97], [90, 98], [98.6]), strict=False):
         fabricate(job, [float(a) for a in accuracy])
     aggregate(PAPER, items=["fig-3"], results_root=tmp_path)
-    assert len(read_csv(tmp_path / PAPER / "fig-3" / "settings.csv")) == 12
+    assert len(read_csv(tmp_path / PAPER / "fig-3" / "settings.csv")) == 14
     tanh = setting(tmp_path, "mnist_tanh")
     assert (tanh["n_planned"], tanh["n_recorded"], tanh["n_diverged"]) == ("5", "3", "0")
     assert tanh["accuracy_mean"] == "97.8667"

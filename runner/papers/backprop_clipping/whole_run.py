@@ -17,6 +17,16 @@ S gets a normal number of variance m - V. So S - V is N(0, m) with the disc, S i
 lead. The adversary says "no disc" if S < V - m. With the disc, this has the probability Phi(-sqrt(m)). Without it, it
 has at least 1/2 less the probability that V stays below m. Hence epsilon >= ln((TPR - delta) / FPR), by the
 Clopper-Pearson bound at 95% on that probability, from runs without the disc.
+
+Without a level. Let v be the least V of n independent runs, and p = 0.05^(1/n). With 95% probability, a further run has
+V >= v with a probability of at least p (Wilks 1941), whatever the distribution of V: let q be the largest number with
+P(V >= q) >= p. Then P(V > q) <= p, and P(V >= v) < p only if v > q, so only if V > q in all n runs, which has at most
+the probability p^n = 5%. So m = v in the test above gives, with n = 10 and p = 0.741,
+
+    epsilon >= ln(p - 1/2 - delta) - ln Phi(-sqrt(v)).
+
+The rule names no number that somebody would have to fix, but it was chosen after the runs. So it is shown next to the
+bound by the level, which was fixed before them, and decides nothing.
 """
 
 import copy
@@ -105,8 +115,22 @@ def least_epsilon(information: Sequence[float], delta: float, confidence: float 
     """
     reached, runs = sum(value >= LEVEL for value in information), len(information)
     share = beta.ppf(1 - confidence, reached, runs - reached + 1) if reached else 0.0
+    return _epsilon_by(share, LEVEL, delta)
+
+
+def least_epsilon_by_smallest(information: Sequence[float], delta: float, confidence: float = CONFIDENCE) -> float:
+    """Return a lower bound on epsilon with a confidence, from the least V of runs without the disc, or 0.
+
+    >>> round(least_epsilon_by_smallest([100.0] * 10, 1e-5), 1)
+    51.8
+    """
+    return _epsilon_by((1 - confidence) ** (1 / len(information)), min(information), delta)
+
+
+def _epsilon_by(share: float, level: float, delta: float) -> float:
+    """Return the bound of a test at a level that at least a share of runs reach, or 0."""
     rate = share - 0.5 - delta
-    return max(0.0, math.log(rate) - float(norm.logcdf(-math.sqrt(LEVEL)))) if rate > 0 else 0.0
+    return max(0.0, math.log(rate) - float(norm.logcdf(-math.sqrt(level)))) if rate > 0 else 0.0
 
 
 @Formula
@@ -131,6 +155,28 @@ def epsilon_of_all_updates(claim: Claim, evidence: Evidence) -> Measured:
         epsilon=charged.epsilon,
         epsilon_sound=charged.epsilon_sound,
         epsilon_least=least or None,
+        at_least=True,
+        delta=charged.delta,
+        explanation=text,
+    )
+
+
+@Formula
+def epsilon_by_smallest(claim: Claim, evidence: Evidence) -> Measured:
+    """Return the lower bound on the epsilon of all updates that needs no level, by a rule chosen after the runs."""
+    information = totals()
+    if not information:
+        return Measured(explanation="not measured yet", planned=len(SEEDS))
+    charged, delta = charged_epsilon(claim, evidence), float(claim.delta or 0)
+    share = (1 - CONFIDENCE) ** (1 / len(information))
+    text = f"at {CONFIDENCE:.0%} confidence, {share:.1%} of runs reach the least V, which is {min(information):.2f}"
+    return Measured(
+        value=least_epsilon_by_smallest(information, delta),
+        interval_at=lambda level: Interval(least_epsilon_by_smallest(information, delta, level), math.inf),
+        n=len(information),
+        planned=len(SEEDS),
+        epsilon=charged.epsilon,
+        epsilon_sound=charged.epsilon_sound,
         at_least=True,
         delta=charged.delta,
         explanation=text,

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -203,6 +204,63 @@ def cheaper(claim: Claim, evidence: Evidence) -> Measured:
     lacking = tuple(name for name in claim.experiments if not planned_for(claim, evidence, name).recorded)
     all_of = tuple(statements) if len(statements) > 1 else ()
     return counted(planned, replace(shown, statements=all_of, lacking=lacking, explanation=text))
+
+
+@Formula
+def later_gain(claim: Claim, evidence: Evidence) -> Measured:
+    """Return the first experiment's gain over each other at the later of two epsilons, less that at the earlier one.
+
+    In brackets: the two epsilons, as the paper counts ("1.5 2.96"). Each other experiment is a statement. Accuracies
+    between two epochs are interpolated linearly, because screened runs have epochs at other epsilons.
+    """
+    epsilons = [float(text) for text in claim.number.argument.split()]
+
+    def risen(run: PlannedRun) -> float:
+        early, late = np.interp(epsilons, run.history("epsilon"), run.history("test_accuracy"))
+        return float(late - early)
+
+    first, *others = (planned_for(claim, evidence, name) for name in claim.experiments)
+    together = Runs(run for runs in (first, *others) for run in runs)
+    statements = [
+        replace(
+            compare_samples("difference", "mean", first.sample(risen), runs.sample(risen)),
+            planned_each=(len(first), len(runs)),
+        )
+        for runs in others
+        if first.recorded and runs.recorded
+    ]
+    if not statements:
+        return counted(together, Measured())
+    least = min(statements, key=lambda statement: statement.value or 0.0)
+    names = [name.rpartition("/")[2] for name in claim.experiments[1:]]
+    ran = [name for name, runs in zip(names, others, strict=True) if runs.recorded]
+    lacking = tuple(name for name in names if name not in ran)
+    text = ", ".join(f"{s.value:+.2f} over {name}" for s, name in zip(statements, ran, strict=True))
+    all_of = tuple(statements) if len(statements) > 1 else ()
+    read_at = together.at(lambda run: run.last_within(max(epsilons), by="epsilon"))
+    shown = replace(least, statements=all_of, lacking=lacking, explanation=text)
+    return counted(together, charged(shown, read_at))
+
+
+@Formula
+def time_ratio(claim: Claim, evidence: Evidence) -> Measured:
+    """Return the median processor time of the first experiment's runs over that of the second's.
+
+    A record without it counts with its wall time, which is no shorter.
+    """
+    planned = [planned_for(claim, evidence, name) for name in claim.experiments]
+    if not all(runs.recorded for runs in planned):
+        return counted(Runs(run for runs in planned for run in runs), Measured())
+    records = [[run.record["provenance"] for run in runs if run.record] for runs in planned]
+    seconds = [median(cost.get("processor_seconds", cost["wall_seconds"]) for cost in costs) for costs in records]
+    words = " and ".join(
+        f"{name.rpartition('/')[2]} {time:.0f} s ({sum('processor_seconds' not in cost for cost in costs)} of "
+        f"{len(costs)} by wall time)"
+        for name, time, costs in zip(claim.experiments, seconds, records, strict=True)
+    )
+    kind = f"by medians of {' and '.join(str(len(costs)) for costs in records)} runs"
+    measured = Measured(seconds[0] / seconds[1], kind=kind, explanation=words)
+    return counted(Runs(run for runs in planned for run in runs), measured)
 
 
 @run_formula

@@ -206,8 +206,9 @@ def figure_3(evidence: Evidence) -> "plots.Figure | None":
     for dataset, title in plots.DATASETS.items():
         curves = []
         for label in ("tanh", "ReLU"):
-            name, stax = f"{PAPER}/{dataset}_{label.lower()}", f"{FIG_3}_stax_{dataset}"
-            sweep = stax if evidence.recorded(stax, name) else FIG_3  # that of stax leads where it was run
+            plain = f"{PAPER}/{dataset}_{label.lower()}"
+            leading = (f"{FIG_3}_stax_{dataset}", plain), (_TABLE_3[1], f"{plain}_40")  # readings, where they were run
+            sweep, name = next((pair for pair in leading if evidence.recorded(*pair)), (FIG_3, plain))
             points = plots.points_of(claims_of(PAPER, item="fig-3", alone=name))
             curves.append(plots.Curve(sweep, name, label, points))
         panels.append(plots.Panel(title, curves))
