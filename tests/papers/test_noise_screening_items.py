@@ -288,7 +288,7 @@ def test_a_gain_grows_by_what_lies_between_two_epsilons() -> None:
     assert measured.epsilon == pytest.approx(1.8), "the last epoch within the later one"
 
 
-def test_a_record_without_processor_time_counts_with_its_wall_time() -> None:
+def test_a_record_without_processor_time_counts_by_the_clock() -> None:
     claim = next(c for c in CLAIMS if c.number.name == "time_ratio")
     found = evidence(dict.fromkeys(claim.experiments, 98.0), claim.sweeps, seeds=3)
     costs = ((10.0, 12.0, 40.0), (2.0, 3.0, 8.0))
