@@ -303,7 +303,7 @@ def words_text(rows: Sequence[ClaimRow]) -> str:
     counts = {word: words[word] for word in verdicts.WORDS if words[word]}
     texts = [f"{count} {_SINGULAR.get(word, word) if count == 1 else _PLURAL[word]}" for word, count in counts.items()]
     if nulls := null_text(rows):
-        texts[-1] += f" ({nulls})"
+        texts[-1] += f", {nulls}"
     total = sum(counts.values())
     return f"of {total} claim{'s' * (total > 1)}, {enumerated(texts)}" if texts else ""
 

@@ -229,7 +229,7 @@ def _score(rows: Sequence[ClaimRow]) -> str:
     formulas = sum(row.computed for row in counted(rows) if row.verdict)
     numbers = enumerated([f"{words[word]} *{word}*" for word in WORDS])
     follow = f"; {formulas} of them follow{'s' * (formulas == 1)} from formulas" if formulas else ""
-    nulls = f" ({nulls})" if (nulls := null_text(rows)) else ""
+    nulls = f", {nulls}" if (nulls := null_text(rows)) else ""
     text = f"**Score.** Of {sum(words.values())} claims, {numbers}{nulls}{follow}. "
     if epsilons:
         counts = enumerated([f"{count} *{word}*" for word, count in epsilons.items()])
@@ -246,9 +246,8 @@ def _time(paper: Paper, folder: Path) -> str:
 
     planned, left_out = paper.split({item.name: paper.planned(item) for item in paper.items}, done)
     jobs = [job for runs in planned.values() for job in runs]
-    lines = [time_text(total_of(jobs, times, done))] if jobs else []
-    lines += [f"- {unplanned_text(runs, times)}: {reason}\n" for reason, runs in left_out.items()]
-    return "\n".join(lines)
+    notes = "".join(f"- {unplanned_text(runs, times)}: {reason}\n" for reason, runs in left_out.items())
+    return "\n".join(filter(None, (time_text(total_of(jobs, times, done)) if jobs else "", notes)))
 
 
 def time_text(total: Total) -> str:

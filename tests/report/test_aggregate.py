@@ -111,7 +111,7 @@ def test_an_item_with_too_few_runs_states_the_count_not_a_figure(tmp_path, fabri
     assert not (folder / "figure.svg").exists(), "an old one is removed"
     write_report("paper", Sources(tmp_path))
     page = (tmp_path / "losing_less" / "README.md").read_text()
-    assert "(fig-10/README.md) · 1 of 108 runs, no figure, because 107 of 108 settings have no run\n" in page
+    assert "(fig-10/README.md) · 1 of 200 runs, no figure, because 107 of 108 settings have no run\n" in page
 
 
 def test_the_delta_of_the_runs_is_that_of_their_config(tmp_path, fabricate, jobs):

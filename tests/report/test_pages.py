@@ -134,7 +134,7 @@ def test_runs_left_out_are_named_as_they_are(fields: str, sentence: str, tmp_pat
 def test_open_claims_that_show_no_difference_are_counted_apart() -> None:
     rows = [replace(ROW, verdict="open", rule=rule.text) for rule in (NULL, WIDE, NULL)]
     assert words_text([ROW, *rows]) == (
-        "of 4 claims, 1 is not contradicted and 3 are open (2 of them with no difference beyond the margin)"
+        "of 4 claims, 1 is not contradicted and 3 are open, 2 of them with no difference beyond the margin"
     )
 
 
