@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 import torch
@@ -80,6 +81,11 @@ def test_without_the_virtual_environment_a_command_asks_for_it(arguments: list[s
         [sys.executable, "-S", "-m", "runner", *arguments], cwd=REPOSITORY, capture_output=True, text=True
     )
     assert (ran.returncode, ran.stderr) == (2, "runner: torch is not installed here: source .venv/bin/activate\n")
+
+
+def test_the_version_is_that_of_this_package() -> None:
+    ran = subprocess.run([sys.executable, "-m", "runner", "--version"], cwd=REPOSITORY, capture_output=True, text=True)
+    assert ran.stdout == f"dp-repro-bench {version('dp-repro-bench')}\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
