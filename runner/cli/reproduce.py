@@ -83,6 +83,8 @@ def main(arguments: Sequence[str]) -> int:
         yours = sum(record_path(results_folder(job.values), job.run_id).exists() for job in planned.values())
         whose = f" ({yours} by you, the others here)" if options.scale == PAPER and not options.record else ""
         print(f"{done} of {len(planned)} runs are already recorded{whose}.", file=sys.stderr)
+    if left_out:
+        print(f"{sum(map(len, left_out.values()))} runs are left out: --plan says why.", file=sys.stderr)
     if (why := why_off()) and not gpus():
         print(why, file=sys.stderr)
     deadline = None if budget is None else time.time() + budget
